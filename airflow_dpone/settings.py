@@ -1,0 +1,281 @@
+"""What a person may ask for: frozen models of the route, its limits, quality checks and options.
+
+Units are in the names (``_rows``, ``_bytes``, ``_sec``). A model that cannot be built raises *one*
+:class:`~airflow_dpone.errors.ConfigurationError` with every problem in it. Nothing here opens anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from airflow_dpone.errors import CATALOGUE, ConfigurationError, Problem
+
+MIB = 1024 * 1024
+SOURCE_SCHEMES = ("chdb",)
+TARGET_SCHEMES = ("duckdb",)
+Strategy = Literal["window_replace", "full_refresh"]
+Writer = Literal["embedded", "tds", "bcp", "sqlclient"]
+OnEmpty = Literal["publish", "fail_if_target_has_rows", "fail"]
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, hide_input_in_errors=True)
+
+    def __init__(self, /, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as found:
+            raise ConfigurationError.of(_problems(found)) from None
+
+    # pydantic calls a custom __init__ for nested models too and would lose the other problems; the mark says
+    # that ours only translates the error.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+
+def _problems(found: ValidationError) -> list[Problem]:
+    problems = []
+    for error in found.errors(include_url=False, include_input=False, include_context=False):
+        code = error["type"] if error["type"] in CATALOGUE else "dpone.config.field"
+        where = ".".join(str(part) for part in error["loc"]) or "route"
+        problems.append(Problem(code, where, error["msg"].removeprefix("Value error, ")))
+    return problems
+
+
+class Limits(_Settings):
+    """Bounds of one delivery. Tuning, not identity: a resumed delivery uses the newest values and journals
+    them.
+
+    :param max_rows: rows of one sealed chunk.
+    :param max_bytes: encoded bytes of one sealed chunk.
+    :param max_row_bytes: encoded bytes of one row, at most max_bytes; a longer row is refused with its
+        ordinal and widest column.
+    :param max_total_bytes: encoded bytes of the whole window.
+    :param max_staging_tables: chunks of the whole window, each is one raw table.
+    :param parallelism: both encoding and import; 1 in this version.
+    :param chunk_attempts: writes of one chunk per task try.
+    :param extraction_attempts: source queries per task try.
+    """
+
+    max_rows: int = Field(default=250_000, ge=1, le=10_000_000)
+    max_bytes: int = Field(default=64 * MIB, ge=MIB, le=1024 * MIB)
+    max_row_bytes: int = Field(default=8 * MIB, ge=1)
+    max_total_bytes: int = Field(default=64 * 1024 * MIB, ge=1, le=1024**5)
+    max_staging_tables: int = Field(default=1_024, ge=1, le=100_000)
+    parallelism: int = Field(default=1, ge=1, le=64)
+    chunk_attempts: int = Field(default=3, ge=1, le=20)
+    extraction_attempts: int = Field(default=3, ge=1, le=20)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_row_fits_chunk(cls, fields: Any) -> Any:
+        given = fields.get("max_bytes") if isinstance(fields, dict) else None
+        if isinstance(given, int) and given < 8 * MIB and "max_row_bytes" not in fields:
+            return {**fields, "max_row_bytes": given}
+        return fields
+
+    @field_validator("max_row_bytes")
+    @classmethod
+    def _row_fits_chunk(cls, value: int, known: ValidationInfo) -> int:
+        if value > known.data.get("max_bytes", value):
+            raise ValueError("must not be greater than max_bytes: a row must fit into a chunk")
+        return value
+
+
+class RowCount(_Settings):
+    """Quality check: the window's rows lie in ``[min_rows, max_rows]``; None is no bound."""
+
+    min_rows: int | None = Field(default=None, ge=0, le=10**15)
+    max_rows: int | None = Field(default=None, ge=0, le=10**15)
+
+    @field_validator("max_rows")
+    @classmethod
+    def _not_reversed(cls, value: int | None, known: ValidationInfo) -> int | None:
+        low = known.data.get("min_rows")
+        if value is not None and low is not None and value < low:
+            raise ValueError("must not be smaller than min_rows")
+        return value
+
+
+class Quality(_Settings):
+    """Checks of the prepared table before publication; a failed one leaves the target as it is.
+
+    :param row_count: bounds of the number of rows.
+    :param not_null: target columns that must hold no NULL in this window.
+    """
+
+    row_count: RowCount | None = None
+    not_null: tuple[str, ...] = ()
+
+
+class Options(_Settings):
+    """Choices that most routes never need.
+
+    :param on_empty: what an empty source window does. ``publish`` empties the target's window, with a
+        receipt.
+    :param take_over_target: let this route replace the route that owned the target so far (journaled).
+    :param fail_on_null: a nullable source column may feed a NOT NULL target column; not in this version.
+    :param embedded_lock_wait_sec: how long a second process waits for an embedded engine's directory.
+    """
+
+    on_empty: OnEmpty = "publish"
+    take_over_target: bool = False
+    fail_on_null: bool = False
+    embedded_lock_wait_sec: float = Field(default=30.0, ge=0, le=3_600)
+
+    @field_validator("fail_on_null")
+    @classmethod
+    def _not_yet(cls, value: bool) -> bool:
+        if value:
+            raise PydanticCustomError(
+                "dpone.config.later",
+                "fail_on_null=True comes with a later version; until then make the source column not "
+                "Nullable or the target column NULL",
+            )
+        return value
+
+
+def check_uri(schemes: tuple[str, ...], value: str) -> str:
+    """Lets a well-formed URI or a connection id through; never repeats a URI: it may hold a secret."""
+    if "://" not in value:
+        return value
+    parts = urlsplit(value)
+    expected = " or ".join(f"{scheme}:///absolute/path" for scheme in schemes)
+    if parts.password:
+        raise PydanticCustomError(
+            "dpone.config.secret_in_uri", "the URI carries a password; give the id of an Airflow connection"
+        )
+    if parts.scheme not in schemes:
+        text = f"scheme {parts.scheme!r} is not supported; use {expected}"
+    elif parts.netloc or not parts.path.startswith("/") or parts.path == "/":
+        text = f"the path must be absolute: {expected}"
+    elif parts.query or parts.fragment:
+        text = f"parameters are not supported: {expected}"
+    else:
+        return value
+    raise PydanticCustomError("dpone.config.uri", "{text}", {"text": text})
+
+
+def _table_name(value: object) -> object:
+    if isinstance(value, str):
+        hint = tuple(value.split("."))
+        raise ValueError(
+            f"give the name as a tuple, e.g. {hint!r}: names may hold dots, so nothing splits them"
+        )
+    return tuple(value) if isinstance(value, list) else value
+
+
+TableName = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], Annotated[str, Field(min_length=1)]],
+    BeforeValidator(_table_name),
+]
+
+
+def _column_pairs(value: object) -> object:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        raise ValueError("give a list of columns, or a dict of source column to target column")
+    if isinstance(value, Mapping):
+        return tuple((str(source), str(target)) for source, target in value.items())
+    if isinstance(value, list | tuple):
+        return tuple((item, item) if isinstance(item, str) else tuple(item) for item in value)
+    return value
+
+
+class Route(_Settings):
+    """One source table to one target table. Raises one ConfigurationError that names every wrong field.
+
+    :param source: ``chdb:///absolute/dir``; an Airflow connection id in the operator.
+    :param source_table: ``(database, table)``.
+    :param target: ``duckdb:///absolute/file.duckdb``; an Airflow connection id in the operator.
+    :param target_table: ``(schema, table)``.
+    :param window_column: the *source* column that the window cuts; None only with ``full_refresh``.
+    :param columns: None for all columns under the same names, a list of names, or a dict source -> target.
+    :param strategy: ``window_replace`` replaces ``[start, end)``; ``full_refresh`` replaces the whole table.
+    :param limits: bounds. :param writer: bulk writer, None for the target's own. :param quality: checks.
+    :param options: rare choices. :param source_name: name of the source in the route's identity; default: the
+        URI's scheme, or the connection id.
+    """
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            source: str,
+            source_table: Sequence[str],
+            target: str,
+            target_table: Sequence[str],
+            window_column: str | None = None,
+            columns: Sequence[str] | Mapping[str, str] | None = None,
+            strategy: Strategy = "window_replace",
+            limits: Limits | Mapping[str, Any] = ...,
+            writer: Writer | None = None,
+            quality: Quality | Mapping[str, Any] = ...,
+            options: Options | Mapping[str, Any] = ...,
+            source_name: str | None = None,
+        ) -> None: ...
+
+    source: Annotated[str, Field(min_length=1), AfterValidator(partial(check_uri, SOURCE_SCHEMES))]
+    source_table: TableName
+    target: Annotated[str, Field(min_length=1), AfterValidator(partial(check_uri, TARGET_SCHEMES))]
+    target_table: TableName
+    strategy: Strategy = "window_replace"
+    window_column: str | None = Field(default=None, validate_default=True)
+    columns: Annotated[tuple[tuple[str, str], ...] | None, BeforeValidator(_column_pairs)] = None
+    limits: Limits = Limits()
+    writer: Writer | None = None
+    quality: Quality = Quality()
+    options: Options = Options()
+    source_name: str | None = None
+
+    @field_validator("window_column")
+    @classmethod
+    def _strategy_fits(cls, value: str | None, known: ValidationInfo) -> str | None:
+        if value is None and known.data.get("strategy") == "window_replace":
+            raise ValueError("is needed by strategy='window_replace': the source column that the window cuts")
+        return value
+
+    @field_validator("columns")
+    @classmethod
+    def _columns_fit(
+        cls, value: tuple[tuple[str, str], ...] | None, known: ValidationInfo
+    ) -> tuple[tuple[str, str], ...] | None:
+        if value is None:
+            return None
+        if not value:
+            raise ValueError("is empty: leave it out for all columns, or name at least one")
+        for side, names in (("source", [s for s, _ in value]), ("target", [t for _, t in value])):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"names a {side} column twice: {', '.join(twice)}")
+        window = known.data.get("window_column")
+        if window is not None and window not in {source for source, _ in value}:
+            raise ValueError(f"must contain the window column {window!r}")
+        return value
+
+    @property
+    def effective_source_name(self) -> str:
+        """The source's name in the route's identity: never a path, a host or a user."""
+        return self.source_name or (urlsplit(self.source).scheme if "://" in self.source else self.source)
+
+
+def uri_path(uri: str) -> str:
+    """The absolute path of an embedded engine's URI."""
+    return urlsplit(uri).path

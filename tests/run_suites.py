@@ -1,0 +1,216 @@
+"""Run the suites one after another and say for each what it proved: the program behind ``make test``.
+
+    python tests/run_suites.py [SUITE ...]
+
+Without names every suite runs. The last lines are one per suite (``PASSED n``, ``FAILED n`` or
+``UNVERIFIED (what is missing)``) and the sum. The exit code is 1 when anything failed, 2 for a wrong name.
+
+Each suite is a process of its own: an embedded engine belongs to one process and does not survive a fork. A
+required suite fails when it collects no test or skips one, so that green always means "ran". One kind of skip
+is allowed, and listed: an adapter under a contract suite that does not claim a capability
+(``pytest.skip("capability gap: ...")``).
+
+DPONE_REQUIRED_SUITES (names, separated by commas) adds to what is required; .ci/run sets it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+
+ROOT = Path(__file__).resolve().parent.parent
+CAPABILITY_GAP = "capability gap: "
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A folder of tests, or a list of commands that each count as one test.
+
+    :param missing: why it cannot run here; None when nothing is missing.
+    """
+
+    name: str
+    commands: tuple[tuple[str, ...], ...] = ()
+    required: bool = True
+    missing: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where its tests are."""
+        return ROOT / "tests" / self.name
+
+
+SUITES = (
+    Suite(
+        "lint",
+        commands=(
+            ("ruff", "check", "--quiet", "."),
+            ("ruff", "format", "--quiet", "--check", "."),
+            ("mypy", "--no-error-summary"),
+        ),
+    ),
+    Suite("architecture"),
+    Suite("unit"),
+    Suite("contract"),
+    Suite("crash"),
+    Suite("airflow_side"),
+    # Planned suites stand here before they exist: without them, green would look like a proof on servers.
+    Suite("postgresql", required=False, missing="this version has no journal on PostgreSQL"),
+    Suite("clickhouse-server", required=False, missing="this version reads ClickHouse through chDB only"),
+    Suite("mssql", required=False, missing="this version does not write to SQL Server yet"),
+    Suite("browser", required=False, missing="this version has no pages in the Airflow UI"),
+)
+
+
+@dataclass
+class Result:
+    """What one suite proved. ``problems`` is not empty exactly when it failed."""
+
+    passed: int = 0
+    failed: int = 0
+    problems: list[str] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
+    missing: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def line(self) -> str:
+        """The suite's closing words."""
+        gaps = f", {len(self.gaps)} capability gaps listed above" if self.gaps else ""
+        if self.failed:
+            return f"FAILED {self.failed} ({self.passed} passed{gaps})"
+        if self.missing:
+            return f"UNVERIFIED ({self.missing})"
+        return f"PASSED {self.passed}" + (f" ({gaps.removeprefix(', ')})" if gaps else "")
+
+    def fail(self, problem: str, count: int = 1) -> None:
+        """Count a failure and keep its reason for the end."""
+        self.failed += count
+        self.problems.append(problem)
+
+
+def read_report(report: Path, exit_code: int, required: bool) -> Result:
+    """The result of a pytest process from its JUnit report; no report is a failure, whatever the code."""
+    try:
+        cases = list(ElementTree.parse(report).getroot().iter("testcase"))
+    except (OSError, ElementTree.ParseError):
+        result = Result()
+        result.fail(f"the test process ended with exit code {exit_code} and left no report")
+        return result
+    result, skips = count(cases)
+    if required:
+        for skip in skips:
+            result.fail(skip)
+        if not cases:
+            result.fail("it is required and collected no test")
+    elif not result.passed and not result.failed:
+        result.missing = skips[0] if skips else "it has no test"
+    # pytest's 5 is "no test collected", judged above; any other code must be explained by a failed test.
+    if exit_code not in (0, 5) and not result.failed:
+        result.fail(f"the test process ended with exit code {exit_code}")
+    return result
+
+
+def count(cases: list[ElementTree.Element]) -> tuple[Result, list[str]]:
+    """Passed, failed and capability gaps; and the skips, which only a required suite counts as failures."""
+    result, skips = Result(), []
+    for case in cases:
+        name = f"{case.get('classname')}::{case.get('name')}"
+        skipped = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            result.fail(name)
+        elif skipped is None:
+            result.passed += 1
+        elif (reason := skipped.get("message") or "no reason").startswith(CAPABILITY_GAP):
+            result.gaps.append(f"{name}: {reason}")
+        else:
+            skips.append(f"skipped: {name}: {reason}")
+    return result, skips
+
+
+def run_commands(suite: Suite) -> Result:
+    """Run each command; one that does not exit with 0 is one failed test."""
+    result = Result()
+    for command in suite.commands:
+        print("$", *command, flush=True)
+        if subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=False).returncode:
+            result.fail(" ".join(command))
+        else:
+            result.passed += 1
+    return result
+
+
+def run_tests(suite: Suite, required: bool) -> Result:
+    """Run a folder with pytest in a process of its own; its output is shown as it comes."""
+    if not suite.folder.is_dir():
+        result = Result(missing=suite.missing or f"{suite.folder.relative_to(ROOT)} does not exist")
+        if required:
+            result.fail(f"it is required, but {result.missing}")
+        return result
+    with tempfile.TemporaryDirectory(prefix="dpone-report-") as scratch:
+        report = Path(scratch, "report.xml")
+        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", str(suite.folder)]
+        exit_code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        return read_report(report, exit_code, required)
+
+
+def required_suites() -> set[str]:
+    """The names that must run and pass: the bare machine's, and those that the caller promised."""
+    promised = set(re.findall(r"[\w-]+", os.environ.get("DPONE_REQUIRED_SUITES", "")))
+    return {suite.name for suite in SUITES if suite.required} | promised
+
+
+def run(suites: list[Suite], required: set[str]) -> dict[str, Result]:
+    """Run the suites in their order."""
+    results = {}
+    for suite in suites:
+        print(f"\n== {suite.name} ==", flush=True)
+        started = monotonic()
+        must = suite.name in required
+        result = run_commands(suite) if suite.commands else run_tests(suite, must)
+        result.seconds = monotonic() - started
+        results[suite.name] = result
+        for gap in result.gaps:
+            print(f"not claimed: {gap}")
+        if result.missing and not result.failed:
+            print(result.line)
+    return results
+
+
+def summary(results: dict[str, Result]) -> str:
+    """The closing table: what failed, one line per suite, the sum."""
+    lines = [""]
+    for name, result in results.items():
+        lines += [f"{name}: {problem}" for problem in result.problems]
+    lines.append("")
+    for name, result in results.items():
+        seconds = "" if result.missing else f"   in {result.seconds:.1f} s"
+        lines.append(f"{name:<18} {result.line}{seconds}")
+    passed = sum(result.passed for result in results.values())
+    failed = sum(result.failed for result in results.values())
+    return "\n".join([*lines, "", f"{passed} passed, {failed} failed"])
+
+
+def main(names: list[str]) -> int:
+    """Run the named suites, or all."""
+    required = required_suites()
+    known = [suite.name for suite in SUITES]
+    unknown = sorted({*names, *required} - set(known))
+    if unknown:
+        print(f"No suite is called {', '.join(unknown)}. There are: {', '.join(known)}", file=sys.stderr)
+        return 2
+    chosen = [suite for suite in SUITES if not names or suite.name in names]
+    results = run(chosen, required)
+    print(summary(results), flush=True)
+    return 1 if any(result.failed for result in results.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
