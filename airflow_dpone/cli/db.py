@@ -1,0 +1,77 @@
+"""``db migrate`` and ``db status``: the journal's database."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from shlex import quote
+from typing import Any
+
+Answer = tuple[int, dict[str, Any]]
+
+ANSWERS_NO = frozenset({"dpone.journal.newer", "dpone.journal.not_migrated", "dpone.journal.other_host"})
+"""Refusals that say how the journal stands, not that it cannot be reached."""
+
+
+def add_to(commands: Any) -> None:
+    """Adds ``db`` and its commands to the tree."""
+    group = commands.add_parser("db", help="create, migrate and look at the journal's database")
+    actions = group.add_subparsers(title="actions", metavar="ACTION", required=True)
+    migrate = actions.add_parser(
+        "migrate",
+        help="create the journal, or bring it to this version",
+        description="Create the journal, or bring it to this version, in one transaction. At the newest "
+        "version it changes nothing. Exit code: 0 done, 1 refused (newer, or of another machine), "
+        "2 not reached, or wrong usage.",
+    )
+    _add_journal(migrate)
+    migrate.add_argument(
+        "--host-id",
+        metavar="ID",
+        help="the machine that a SQLite journal belongs to; default: /etc/machine-id, else the host name. "
+        "A container whose journal outlives it needs one that stays the same.",
+    )
+    migrate.set_defaults(run=run_migrate)
+    status = actions.add_parser(
+        "status",
+        help="say where the journal stands",
+        description="Say where the journal stands; changes nothing. Exit code: 0 at the newest version, 1 "
+        "behind it or newer than this version, 2 it cannot be reached.",
+    )
+    _add_journal(status)
+    status.set_defaults(run=run_status)
+
+
+def run_migrate(chosen: argparse.Namespace) -> Answer:
+    """``db migrate``."""
+    from airflow_dpone.journal.migrate import migrate
+
+    found = migrate(chosen.journal, host=chosen.host_id)
+    print(f"The journal {found.journal} is at revision {found.revision}.", file=sys.stderr)
+    return 0, found.to_json()
+
+
+def run_status(chosen: argparse.Namespace) -> Answer:
+    """``db status``."""
+    from airflow_dpone.journal.migrate import status
+
+    found = status(chosen.journal)
+    words = {
+        "at_head": "is at the newest revision",
+        "behind": f"is behind: run `python -m airflow_dpone db migrate --journal {quote(found.journal)}`",
+        "newer": "is newer than this version: install that version, or a newer one",
+    }
+    print(f"The journal {found.journal} {words[found.status]}.", file=sys.stderr)
+    print(f"revision {found.revision or 'none'}, newest {found.head}", file=sys.stderr)
+    if found.journal_id is not None:
+        print(f"journal_id {found.journal_id}, host_id {found.host_id}", file=sys.stderr)
+    return (0 if found.status == "at_head" else 1), found.to_json()
+
+
+def _add_journal(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--journal",
+        required=True,
+        metavar="URL_OR_PATH",
+        help="the journal: the path of a SQLite file on a local disk, or a SQLAlchemy URL (sqlite:////abs/file.db)",
+    )

@@ -1,0 +1,328 @@
+"""Phase 1: may this delivery run, and from where?
+
+One identity query at the target, then lease and custody, then either the open generation is resumed (target
+before source) or a new plan is frozen. All refusals of a stage come in one error and leave nothing durable
+behind.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from airflow_dpone.delivery import identity, recover
+from airflow_dpone.delivery import journal_records as jr
+from airflow_dpone.delivery import records as r
+from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.history import History
+from airflow_dpone.delivery.planning import ColumnMap, FrozenPlan, map_columns, request_problems
+from airflow_dpone.delivery.ports import SourcePort, TargetPort
+from airflow_dpone.delivery.run import DeliveryRun, Phase
+from airflow_dpone.delivery.states import (
+    BEFORE_PUBLICATION,
+    ENDED,
+    IN_DOUBT,
+    DeliveryEvent,
+    DeliveryState,
+    ReleaseReason,
+)
+from airflow_dpone.delivery.window import Window
+from airflow_dpone.errors import CapacityError, ConfigurationError, Incident, JournalError, Problem
+from airflow_dpone.settings import Route
+
+log = logging.getLogger(__name__)
+S = DeliveryState
+
+
+def finished_result(run: DeliveryRun) -> r.DeliveryResult | None:
+    """The stored result when this requester's delivery is finished and nobody cleared it since.
+
+    A clear of a finished task changes Airflow's ``max_tries``; a deleted and re-created run starts at try 1
+    again with another task instance id. Everything else (a worker that died after completion) gets the
+    finished result.
+    """
+    requester = run.request.requester
+    newest = run.ports.journal.newest_invocation(requester.delivery_key)
+    if newest is None or newest.state is not S.COMPLETED or run.request.rerun:
+        return None
+    task = run.ports.journal.task(requester.delivery_key, requester.task_id)
+    if task is None or _was_cleared(task, requester):
+        return None
+    history = History.of(newest.invocation_key, run.ports.journal.events(newest.invocation_key))
+    stored = r.DeliveryResult.from_json(history.required(S.COMPLETED)["result"])
+    log.info("already delivered as generation %s; rerun=True delivers it again", newest.generation)
+    return replace(stored, already=True, seconds=_seconds(run))
+
+
+def _was_cleared(task: jr.TaskRecord, requester: r.Requester) -> bool:
+    recreated = requester.try_number <= task.try_number and requester.ti_id != task.ti_id
+    return requester.max_tries != task.max_tries or recreated
+
+
+def admit(run: DeliveryRun) -> None:
+    """All steps of admission. Afterwards the run has a lease, a frozen plan and a raised gate."""
+    problems = request_problems(run.request.route, run.request.window, run.ports.writer.backend)
+    if problems:
+        raise ConfigurationError.of(problems)
+    with run.open_target():
+        identify_target(run)
+        take_lease(run)
+        run.finished = finished_result(run)
+        if run.finished is None:
+            for step in (resume_open_generation, freeze_plan, claim_gate):
+                step(run)
+
+
+def identify_target(run: DeliveryRun) -> None:
+    """One query: installation, stored names, incarnation, gate. Nothing else is asked before it is known who
+    rules."""
+    route, journal = run.request.route, run.ports.journal
+    found = run.ports.target.identify(*route.target_table, initialise=True)
+    run.identity = found
+    if found.gate is None:
+        return
+    if found.gate.journal_id != journal.journal_id:
+        text = f"{found.schema}.{found.table} is governed by journal {found.gate.journal_id}, not by this one"
+        raise JournalError("dpone.journal.not_bound_to_target", text, journal_id=journal.journal_id)
+    known = journal.fence(found.target_key)
+    if found.gate.fence > known:
+        text = (
+            f"the target has seen fence {found.gate.fence}, this journal only gave {known}: its end was lost"
+        )
+        raise JournalError("dpone.journal.older_than_target", text, journal_id=journal.journal_id)
+
+
+def take_lease(run: DeliveryRun) -> None:
+    """Lease and fence = max(journal, gate) + 1. The open delivery must be about the same target."""
+    found, requester = _identity(run), run.request.requester
+    newest = run.ports.journal.newest_invocation(requester.delivery_key)
+    if newest and newest.state not in ENDED and newest.target_key != found.target_key:
+        text = "this task has an unfinished delivery into another target, which must end first"
+        raise ConfigurationError(
+            "dpone.config.target_changed_while_held", text, invocation_key=newest.invocation_key
+        )
+    run.lease = run.ports.journal.acquire(
+        found.target_key,
+        requester,
+        ttl_sec=run.request.lease_ttl_sec,
+        gate_fence=found.gate.fence if found.gate else 0,
+    )
+
+
+def resume_open_generation(run: DeliveryRun) -> None:
+    """Reads the chain of an unfinished generation, verified whole, and settles what is open in the target
+    first."""
+    newest = run.ports.journal.newest_invocation(run.request.requester.delivery_key)
+    if newest is None or newest.state in ENDED:
+        return
+    history = History.of(newest.invocation_key, run.ports.journal.events(newest.invocation_key))
+    run.plan = FrozenPlan.from_json(history.required(S.PLANNED)).tuned(run.request.route)
+    run.history = history
+    run.resumed_from = run.state
+    log.info("resumed at %s: an earlier call ended without finishing it", run.state)
+    run.record(jr.PutNote(newest.invocation_key, resume_state=str(run.state)))
+    _same_incarnation(run)
+    if run.state is S.INCIDENT:
+        reason = history.required(S.INCIDENT)["reason"]
+        raise Incident("dpone.delivery.incident", f"an incident is open: {reason}", reason=reason)
+    if run.state in IN_DOUBT:
+        recover.settle_publication(run)
+    _note_tuning(run)
+
+
+def _same_incarnation(run: DeliveryRun) -> None:
+    found, planned = _identity(run), run.frozen.target
+    if run.state is S.CHECKPOINTED:
+        return  # nothing is left to do with the table itself
+    if (found.object_id, found.created) != (planned.object_id, planned.created):
+        text = (
+            f"{planned.schema}.{planned.table} was dropped and created again while a delivery of it was open"
+        )
+        raise Incident("dpone.target.incarnation_gone", text, target=planned.target_key)
+
+
+def _note_tuning(run: DeliveryRun) -> None:
+    told = [run.chain.required(S.PLANNED)["tuning"], *run.chain.all(DeliveryEvent.TUNED)]
+    if run.frozen.tuning != told[-1]:
+        run.record((DeliveryEvent.TUNED, run.frozen.tuning))
+
+
+def freeze_plan(run: DeliveryRun) -> None:
+    """Introspects both sides and freezes the plan; a generation that is still PLANNED is planned anew if the
+    configuration's identity changed, later ones keep their plan and the difference is named."""
+    if run.history is not None and run.state not in (S.PLANNED, S.EXTRACTED, S.STAGED, S.PREPARED):
+        return
+    if run.history is not None and run.state is not S.PLANNED:
+        _name_changes(run)
+        return
+    _check_space(run)
+    planned = plan_delivery(run, run.frozen.generation if run.plan else _next_generation(run))
+    if run.history is not None:
+        if planned.invocation_key == run.frozen.invocation_key:
+            return
+        log.info("the configuration changed before anything was extracted: planning anew")
+        recover.retire(run, S.RETIRED, {"reason": "replanned"}, ReleaseReason.NONPUBLICATION)
+        planned = replace(planned, generation=planned.generation + 1)
+    run.history = History(planned.invocation_key)
+    run.plan = planned
+    run.record(
+        jr.OpenInvocation(
+            delivery_key=planned.delivery_key,
+            generation=planned.generation,
+            invocation_key=planned.invocation_key,
+            target_key=planned.target.target_key,
+            route_scope=planned.route_scope,
+            window_key=planned.window.key,
+            plan_sha256=planned.sha256,
+            requester=run.request.requester,
+        ),
+        (S.PLANNED, planned.to_json()),
+        jr.HoldCustody(planned.invocation_key),
+        jr.PutTask(planned.delivery_key, planned.generation, run.request.requester),
+    )
+
+
+def _next_generation(run: DeliveryRun) -> int:
+    newest = run.ports.journal.newest_invocation(run.request.requester.delivery_key)
+    return newest.generation + 1 if newest else 1
+
+
+def _check_space(run: DeliveryRun) -> None:
+    free, needed = run.ports.spool.free_bytes(), run.request.route.limits.max_bytes
+    if free < needed:
+        text = f"the spool has {free} bytes free, one chunk may take {needed}"
+        raise CapacityError("dpone.spool.no_space", text, free_bytes=free, needed_bytes=needed)
+
+
+def plan_delivery(run: DeliveryRun, generation: int) -> FrozenPlan:
+    """Introspection, mapping, query. Raises one ConfigurationError with every refusal of both sides."""
+    route, window, ports = run.request.route, run.request.window, run.ports
+    found = _identity(run)
+    scope = identity.route_scope(route.effective_source_name, *route.source_table, route.window_column)
+    problems = route_problems(found.gate, scope, route)
+    with ports.source:
+        try:
+            source, target, mapping = introspect(ports.source, ports.target, route)
+        except ConfigurationError as error:
+            raise ConfigurationError.of([*problems, *error.problems]) from None
+        query, unfit = compile_query(ports.source, route, window, source, mapping)
+    problems += [*mapping.problems, *unfit]
+    if problems or query is None:
+        raise ConfigurationError.of(problems)
+    target_window = next((c.wire.name for c in mapping.columns if c.source == route.window_column), None)
+    return FrozenPlan(
+        delivery_key=run.request.requester.delivery_key,
+        generation=generation,
+        target=tr.TargetRef(
+            found.target_key, found.schema, found.table, found.object_id, found.created, target.fingerprint
+        ),
+        route_scope=scope,
+        window=window,
+        window_column=route.window_column,
+        target_window_column=None if window.is_full else target_window,
+        strategy=route.strategy,
+        source_schema_sha256=source.schema_sha256,
+        source_uuid=source.uuid,
+        source_server_id=source.server_id,
+        query=query,
+        columns=mapping.columns,
+        writer_backend=ports.writer.backend,
+        proof_capability=ports.writer.proof_capability,
+        quality=route.quality,
+        options=route.options,
+        limits=route.limits,
+    )
+
+
+def introspect(
+    source: SourcePort, target: TargetPort, route: Route
+) -> tuple[r.SourceTable, tr.TargetTable, ColumnMap]:
+    """Both tables and their mapping; both ports are open. A missing source table joins the other problems."""
+    into = target.describe(*route.target_table)
+    try:
+        table = source.describe(*route.source_table)
+    except ConfigurationError as error:
+        problems = error.problems or (Problem(error.code, "source_table", error.message),)
+        raise ConfigurationError.of([*problems, *into.problems]) from None
+    return table, into, map_columns(route, table, into)
+
+
+def route_problems(gate: tr.GateRow | None, scope: str, route: Route) -> list[Problem]:
+    """Two routes into one target would replace each other's rows, each with a clean receipt."""
+    if gate is None or gate.route_scope == scope or route.options.take_over_target:
+        return []
+    text = "another route delivers into this table; use another one, or set options.take_over_target=True"
+    return [Problem("dpone.target.owned_by_other_route", "target_table", text)]
+
+
+def compile_query(
+    source: SourcePort, route: Route, window: Window, table: r.SourceTable, mapping: ColumnMap
+) -> tuple[r.SourceQuery | None, list[Problem]]:
+    """The source query, or why the window does not fit the window column (as far as it can be told)."""
+    column = None if window.is_full else route.window_column
+    if not mapping.columns or (column is not None and column not in {c.name for c in table.columns}):
+        return None, []
+    try:
+        return source.compile(table, mapping.layout, mapping.source_columns, column, window), []
+    except ConfigurationError as error:
+        found = error.problems or (Problem(error.code, "window", error.message),)
+        return None, [problem for problem in found if problem not in mapping.problems]
+
+
+def _name_changes(run: DeliveryRun) -> None:
+    """A resumed delivery keeps its frozen plan; what the configuration says differently is logged."""
+    route, plan = run.request.route, run.frozen
+    now: dict[str, object] = {
+        "window": run.request.window.key,
+        "strategy": route.strategy,
+        "window_column": route.window_column,
+        "source_table": list(route.source_table),
+    }
+    then: dict[str, object] = {
+        "window": plan.window.key,
+        "strategy": plan.strategy,
+        "window_column": plan.window_column,
+        "source_table": [plan.query.database, plan.query.table],
+    }
+    if route.columns is not None:
+        now["columns"] = sorted(route.columns)
+        then["columns"] = sorted((c.source, c.wire.name) for c in plan.columns)
+    changed = sorted(name for name, value in now.items() if value != then[name])
+    if changed:
+        log.warning("plan_changed: %s; this delivery goes on with its frozen plan", ", ".join(changed))
+
+
+def claim_gate(run: DeliveryRun) -> None:
+    """Raises the target's gate to this run's fence, so that nothing older can publish any more."""
+    fence = run.held_lease.fence
+    if run.state not in BEFORE_PUBLICATION or run.gate_fence == fence:
+        return
+    run.ports.target.claim_gate(
+        run.frozen.target,
+        journal_id=run.ports.journal.journal_id,
+        route_scope=run.frozen.route_scope,
+        fence=fence,
+        take_over=run.request.route.options.take_over_target,
+    )
+    run.gate_fence = fence
+
+
+def result_of(run: DeliveryRun) -> r.DeliveryResult:
+    """The result of a delivery that this run has completed, or another one while this one waited."""
+    if run.finished is not None:
+        return run.finished
+    stored = r.DeliveryResult.from_json(run.chain.required(S.COMPLETED)["result"])
+    return replace(stored, resumed_from=run.resumed_from, seconds=_seconds(run))
+
+
+def _identity(run: DeliveryRun) -> tr.TargetIdentity:
+    if run.identity is None:
+        raise RuntimeError("the target was not identified yet")
+    return run.identity
+
+
+def _seconds(run: DeliveryRun) -> str:
+    return f"{run.ports.clock.monotonic() - run.started:.3f}"
+
+
+PHASE = Phase("admit", None, (admit,))

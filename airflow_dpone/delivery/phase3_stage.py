@@ -1,0 +1,78 @@
+"""Phase 3: every sealed chunk is proved inside the target, in a raw table of its own that no reader sees.
+
+A verified chunk is kept across crashes. What a dead process left is settled first: its writer is proved gone,
+then its content is judged, and only what the target itself counted and hashed as equal is kept.
+"""
+
+from __future__ import annotations
+
+from airflow_dpone.delivery import attempts, identity
+from airflow_dpone.delivery import records as r
+from airflow_dpone.delivery.phase2_extract import BACKOFF_SEC
+from airflow_dpone.delivery.run import DeliveryRun, Phase
+from airflow_dpone.delivery.states import AttemptEvent, DeliveryState, DiagnosticCode
+from airflow_dpone.errors import DponeError, JournalError, SpoolError, TargetRejected
+
+
+def check_chunk_list(run: DeliveryRun) -> None:
+    """The chunks in the chain must be exactly the list that the end of the extraction named, on this host."""
+    extracted = run.chain.required(DeliveryState.EXTRACTED)
+    listed = identity.chunk_list_sha256([chunk.to_json() for chunk in run.chain.chunks])
+    if listed != extracted["chunk_list_sha256"]:
+        text = "the sealed chunks are not the ones that the end of the extraction listed"
+        raise JournalError("dpone.journal.chain_broken", text, invocation_key=run.chain.invocation_key)
+
+
+def stage_chunks(run: DeliveryRun) -> None:
+    """Settles what is left, then writes what is missing."""
+    chunks = run.chain.chunks
+    with run.open_target():
+        for chunk in chunks:
+            stage_chunk(run, chunk)
+            run.progress("stage", chunk.ordinal + 1, len(chunks), "chunks")
+    staged = [
+        {"ordinal": chunk.ordinal, "attempt_id": verified.attempt_id}
+        for chunk in chunks
+        if (verified := run.chain.verified(chunk)) is not None
+    ]
+    rows = sum(chunk.rows for chunk in chunks)
+    run.record((DeliveryState.STAGED, {"chunks": staged, "rows": rows}))
+
+
+def stage_chunk(run: DeliveryRun, chunk: r.SealedChunk) -> None:
+    """One chunk to VERIFIED, in at most ``chunk_attempts`` writes."""
+    allowed = run.frozen.limits.chunk_attempts
+    for attempt in range(allowed + 1):
+        _settle_left(run, chunk)
+        if run.chain.verified(chunk) is not None:
+            return
+        if attempt == allowed:
+            break
+        try:
+            _check_host(run)
+            attempts.write_chunk(run, chunk)
+        except DponeError as error:
+            if error.retry != "backoff" or attempt + 1 == allowed:
+                raise
+            run.ports.clock.sleep(BACKOFF_SEC[min(attempt, len(BACKOFF_SEC) - 1)])
+    text = f"chunk {chunk.ordinal} was written {allowed} times and never held what was sealed"
+    raise TargetRejected("dpone.target.chunk_not_proved", text, ordinal=chunk.ordinal, rows=chunk.rows)
+
+
+def _settle_left(run: DeliveryRun, chunk: r.SealedChunk) -> None:
+    """Attempts of dead processes, and of the write before, come to a verdict; only a proved one is kept."""
+    for attempt in run.chain.attempts_of(chunk):
+        settled = attempts.settle(run, attempt)
+        if settled.event is not AttemptEvent.VERIFIED:
+            attempts.retire(run, settled, DiagnosticCode.NOT_THE_SEALED_CONTENT)
+
+
+def _check_host(run: DeliveryRun) -> None:
+    sealed_on = run.chain.required(DeliveryState.EXTRACTED)["spool_host_id"]
+    here = run.ports.spool.host_id
+    if sealed_on != here:
+        text = f"the chunks were sealed on host {sealed_on}, this is {here}"
+        raise SpoolError("dpone.spool.on_other_host", text)
+
+
+PHASE = Phase("stage", frozenset({DeliveryState.EXTRACTED}), (check_chunk_list, stage_chunks))

@@ -1,0 +1,61 @@
+"""What a delivery would do, from metadata only: for ``plan`` and for people who want to see before they
+run."""
+
+from __future__ import annotations
+
+from airflow_dpone.delivery import identity
+from airflow_dpone.delivery import records as r
+from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.phase1_admit import compile_query, introspect, route_problems
+from airflow_dpone.delivery.planning import ColumnMap, request_problems
+from airflow_dpone.delivery.ports import SourcePort, TargetPort, WriterPort
+from airflow_dpone.delivery.window import Window
+from airflow_dpone.errors import ConfigurationError
+from airflow_dpone.settings import Route
+
+NOT_INITIALISED = "the target database is not initialised; the first delivery does it"
+
+
+def preview(
+    source: SourcePort, target: TargetPort, writer: WriterPort, route: Route, window: Window
+) -> r.Plan:
+    """Opens both ports, asks the catalogs, writes nothing."""
+    problems = request_problems(route, window, writer.backend)
+    statements: dict[str, str] = {}
+    with target, source:
+        found = target.identify(*route.target_table, initialise=False)
+        try:
+            table, into, mapping = introspect(source, target, route)
+        except ConfigurationError as error:
+            return r.Plan(route, window, (), (*problems, *error.problems), {}, None, ())
+        query, unfit = compile_query(source, route, window, table, mapping)
+        scope = identity.route_scope(route.effective_source_name, *route.source_table, route.window_column)
+        problems += [*route_problems(found.gate, scope, route), *mapping.problems, *unfit]
+        if query is not None:
+            statements = {"read": query.text}
+            ref = tr.TargetRef(
+                "0" * 64, found.schema, found.table, found.object_id, found.created, into.fingerprint
+            )
+            column = next((c.wire.name for c in mapping.columns if c.source == route.window_column), None)
+            column = None if window.is_full else column
+            statements |= target.statements(ref, mapping.layout, column)
+    warnings = (*table.warnings, *into.warnings)
+    if found.installation_id is None:
+        warnings = (*warnings, NOT_INITIALISED)
+    return r.Plan(
+        route, window, _columns(mapping), tuple(problems), statements, table.estimated_rows, warnings
+    )
+
+
+def _columns(mapping: ColumnMap) -> tuple[r.PlannedColumn, ...]:
+    return tuple(
+        r.PlannedColumn(
+            source=c.source,
+            source_type=c.wire.pair.source_type,
+            target=c.wire.name,
+            target_type=c.wire.pair.target_type,
+            nullable=c.wire.pair.target_nullable,
+            wire=str(c.wire.pair.arrow_type),
+        )
+        for c in mapping.columns
+    )

@@ -1,0 +1,268 @@
+"""From a route and two introspections to a frozen plan: the mapping, all refusals at once, and the identity.
+
+A plan is frozen once, in the journal's PLANNED event, and read back by every later call; a resumed delivery
+never plans anew with another configuration.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from airflow_dpone.delivery import identity
+from airflow_dpone.delivery import records as r
+from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.window import Window
+from airflow_dpone.errors import Problem
+from airflow_dpone.settings import Limits, Options, Quality, Route, RowCount
+from airflow_dpone.wire.digest import ALGORITHM
+from airflow_dpone.wire.types import TypePair, WireColumn, WireLayout, resolve
+
+WINDOW_TYPES = ("date", "datetime2")
+
+
+@dataclass(frozen=True)
+class MappedColumn:
+    """One delivered column: source name and its wire column (target name and type pair)."""
+
+    source: str
+    wire: WireColumn
+
+
+@dataclass(frozen=True)
+class ColumnMap:
+    """The delivered columns in the target's order, and everything that is wrong with them."""
+
+    columns: tuple[MappedColumn, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def layout(self) -> WireLayout:
+        """Wire layout of the delivered columns."""
+        return WireLayout(tuple(column.wire for column in self.columns))
+
+    @property
+    def source_columns(self) -> list[str]:
+        """Source names in the layout's order."""
+        return [column.source for column in self.columns]
+
+
+def map_columns(route: Route, source: r.SourceTable, target: tr.TargetTable) -> ColumnMap:
+    """Pairs the columns and collects every problem; opens nothing."""
+    ordinary = [c for c in source.columns if not c.kind]
+    wanted = route.columns or tuple((c.name, c.name) for c in ordinary)
+    by_source = {c.name: c for c in source.columns}
+    by_target = {c.name: c for c in target.columns}
+    problems = [*source.problems, *target.problems]
+    found: dict[str, MappedColumn] = {}
+    for source_name, target_name in wanted:
+        problems += _missing(source_name, by_source, "source column", source.table)
+        problems += _missing(target_name, by_target, "target column", route.target_table[1])
+        if source_name not in by_source or target_name not in by_target:
+            continue
+        column, into = by_source[source_name], by_target[target_name]
+        if column.kind:
+            text = f"is {column.kind}; only stored columns are delivered: leave it out of columns"
+            problems.append(Problem("dpone.types.source_column_kind", source_name, text))
+            continue
+        pair = resolve(source_name, column.type, into.type, into.nullable)
+        if isinstance(pair, Problem):
+            problems.append(pair)
+        else:
+            found[target_name] = MappedColumn(source_name, WireColumn(target_name, pair))
+    refused = {problem.where for problem in target.problems}
+    problems += _unmapped(target.columns, refused | {target_name for _, target_name in wanted})
+    problems += _window_problems(route, found, by_source)
+    problems += _quality_problems(route.quality, by_target)
+    in_order = tuple(found[c.name] for c in target.columns if c.name in found)
+    return ColumnMap(in_order, tuple(problems))
+
+
+def _missing(name: str, known: Mapping[str, Any], what: str, table: str) -> list[Problem]:
+    if name in known:
+        return []
+    close = difflib.get_close_matches(name, list(known), n=3)
+    hint = f"; close names: {', '.join(close)}" if close else ""
+    return [Problem("dpone.config.unknown_column", name, f"{table} has no {what} of this name{hint}")]
+
+
+def _unmapped(columns: Sequence[tr.TargetColumn], mapped: set[str]) -> list[Problem]:
+    text = (
+        "the target has this column but nothing feeds it; each redelivery would empty it. Map it or drop it"
+    )
+    return [
+        Problem("dpone.types.unmapped_target_column", c.name, text) for c in columns if c.name not in mapped
+    ]
+
+
+def _window_problems(
+    route: Route, found: Mapping[str, MappedColumn], source: Mapping[str, r.SourceColumn]
+) -> list[Problem]:
+    name = route.window_column
+    if route.strategy == "full_refresh" or name is None:
+        return []
+    mapped = next((column for column in found.values() if column.source == name), None)
+    if mapped is None:
+        named_before = name not in source and route.columns is not None
+        text = "the window column is not among the delivered columns"
+        return [] if named_before else [Problem("dpone.config.unknown_column", name, text)]
+    kind = mapped.wire.pair.target_type
+    if kind.split("(")[0] in WINDOW_TYPES:
+        return []
+    text = f"the window column must feed a date or datetime2 column, not {kind}"
+    return [Problem("dpone.config.window_column", name, text)]
+
+
+def _quality_problems(quality: Quality, target: Mapping[str, tr.TargetColumn]) -> list[Problem]:
+    return [
+        problem
+        for name in quality.not_null
+        for problem in _missing(name, target, "column for quality.not_null", "the target")
+    ]
+
+
+def request_problems(route: Route, window: Window, writer_backend: str) -> list[Problem]:
+    """What can be told without opening anything."""
+    problems = []
+    if (route.strategy == "full_refresh") is not window.is_full:
+        text = "strategy='full_refresh' takes Window.full(), and 'window_replace' takes Window(start, end)"
+        problems.append(Problem("dpone.config.window", "window", text))
+    if route.writer is not None and route.writer != writer_backend:
+        text = f"{route.writer!r} cannot load this target; leave writer out, or use {writer_backend!r}"
+        problems.append(Problem("dpone.config.writer", "writer", text))
+    if route.limits.parallelism > 1:
+        text = "more than 1 comes with a later version; leave it out"
+        problems.append(Problem("dpone.config.later", "limits.parallelism", text))
+    return problems
+
+
+@dataclass(frozen=True)
+class FrozenPlan:
+    """The PLANNED payload: everything that the content of a delivery depends on, and the tuning it started
+    with."""
+
+    delivery_key: str
+    generation: int
+    target: tr.TargetRef
+    route_scope: str
+    window: Window
+    window_column: str | None
+    target_window_column: str | None
+    strategy: str
+    source_schema_sha256: str
+    source_uuid: str
+    source_server_id: str
+    query: r.SourceQuery
+    columns: tuple[MappedColumn, ...]
+    writer_backend: str
+    proof_capability: str
+    quality: Quality
+    options: Options
+    limits: Limits
+
+    @property
+    def layout(self) -> WireLayout:
+        """Wire layout of the delivered columns."""
+        return WireLayout(tuple(column.wire for column in self.columns))
+
+    @property
+    def identity_fields(self) -> r.Json:
+        """What the invocation key is made of: identity, never tuning."""
+        return {
+            "delivery_key": self.delivery_key,
+            "generation": self.generation,
+            "target_key": self.target.target_key,
+            "route_scope": self.route_scope,
+            "window": self.window.key,
+            "source_query": self.query.identity(),
+            "schema": [self.source_schema_sha256, self.target.fingerprint],
+            "wire_layout_sha256": self.layout.sha256,
+            "strategy": self.strategy,
+            "writer": [self.writer_backend, self.proof_capability],
+            "digest_algorithm": ALGORITHM,
+            "contract_version": identity.CONTRACT_VERSION,
+        }
+
+    @property
+    def invocation_key(self) -> str:
+        """The key of this generation."""
+        return identity.invocation_key(self.identity_fields)
+
+    @property
+    def operation_id(self) -> str:
+        """The publication of this generation."""
+        return identity.operation_id(self.invocation_key, self.generation)
+
+    def tuned(self, route: Route) -> FrozenPlan:
+        """The same plan with the newest tuning of the configuration."""
+        return replace(self, limits=route.limits, quality=route.quality, options=route.options)
+
+    @property
+    def tuning(self) -> r.Json:
+        """Tuning as stored in PLANNED and TUNED."""
+        return {
+            "limits": self.limits.model_dump(mode="json"),
+            "quality": self.quality.model_dump(mode="json"),
+            "on_empty": self.options.on_empty,
+            "take_over_target": self.options.take_over_target,
+        }
+
+    def to_json(self) -> r.Json:
+        """Payload of PLANNED."""
+        return {
+            "identity": self.identity_fields,
+            "target": self.target.to_json(),
+            "source": {"table_uuid": self.source_uuid, "server_id": self.source_server_id},
+            "window_column": self.window_column,
+            "target_window_column": self.target_window_column,
+            "query_text": self.query.text,
+            "columns": [
+                {"source": c.source, "target": c.wire.name, **c.wire.pair.to_json()} for c in self.columns
+            ],
+            "tuning": self.tuning,
+        }
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the whole frozen plan."""
+        return identity.key_of(self.to_json())
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> FrozenPlan:
+        """The plan of a stored PLANNED event."""
+        fields, tuning = body["identity"], body["tuning"]
+        query = fields["source_query"]
+        return cls(
+            delivery_key=fields["delivery_key"],
+            generation=fields["generation"],
+            target=tr.TargetRef.from_json(body["target"]),
+            route_scope=fields["route_scope"],
+            window=Window.of_key(fields["window"]),
+            window_column=body["window_column"],
+            target_window_column=body["target_window_column"],
+            strategy=fields["strategy"],
+            source_schema_sha256=fields["schema"][0],
+            source_uuid=body["source"]["table_uuid"],
+            source_server_id=body["source"]["server_id"],
+            query=r.SourceQuery(**query, text=body["query_text"]),
+            columns=tuple(
+                MappedColumn(c["source"], WireColumn(c["target"], TypePair.from_json(c)))
+                for c in body["columns"]
+            ),
+            writer_backend=fields["writer"][0],
+            proof_capability=fields["writer"][1],
+            quality=_quality(tuning["quality"]),
+            options=Options.model_construct(
+                on_empty=tuning["on_empty"], take_over_target=tuning["take_over_target"]
+            ),
+            limits=Limits.model_construct(**tuning["limits"]),
+        )
+
+
+def _quality(body: Mapping[str, Any]) -> Quality:
+    """Stored settings were accepted when they were planned; they are not judged again."""
+    bounds = body["row_count"]
+    row_count = None if bounds is None else RowCount.model_construct(**bounds)
+    return Quality.model_construct(row_count=row_count, not_null=tuple(body["not_null"]))

@@ -1,0 +1,347 @@
+"""What the engine needs from the world: five ports, a clock and an observer.
+
+A port is a context manager: it is opened only while a phase uses it (the embedded engines admit one process
+at a time) and its methods are valid inside ``with``. A method marked :func:`effect` changes something
+outside, or reads something that cannot be read twice; the engine reports it to the observer before and after
+(``crash_points``). Every error that leaves a port is a :class:`~airflow_dpone.errors.DponeError`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from airflow_dpone.delivery import journal_records as jr
+from airflow_dpone.delivery import records as r
+from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.window import Window, instant_text
+from airflow_dpone.wire.types import WireLayout
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def effect(method: F) -> F:
+    """Marks a port's method as an effect: it has a ``before_`` and an ``after_`` crash point."""
+    method.__dict__["is_effect"] = True
+    return method
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """One budget for an operation, by the monotonic clock."""
+
+    expires_at: float
+
+    @classmethod
+    def after(cls, seconds: float) -> Deadline:
+        """A deadline that many seconds from now."""
+        return cls(time.monotonic() + seconds)
+
+    def remaining_sec(self) -> float:
+        """Seconds left; zero or less when it is over."""
+        return self.expires_at - time.monotonic()
+
+
+class SourcePort(AbstractContextManager["SourcePort"], Protocol):
+    """Where rows come from. Both sources yield the same raw projection (``wire.types.RawForm``)."""
+
+    capabilities: Mapping[str, str]
+
+    def describe(self, database: str, table: str) -> r.SourceTable:
+        """Introspection. A missing table is a ConfigurationError; refusals are in ``problems``."""
+
+    def compile(
+        self,
+        table: r.SourceTable,
+        layout: WireLayout,
+        source_columns: Sequence[str],
+        window_column: str | None,
+        window: Window,
+    ) -> r.SourceQuery:
+        """The statement that reads the window; bounds as integers, never as text. Raises ConfigurationError
+        when the window column's type cannot take the bounds (Date: midnights, DateTime: whole seconds)."""
+
+    def find_rows_hint(self, query: r.SourceQuery, column: str, code: str) -> str:
+        """A query a person can run to find the rows that a data error means; no values in it."""
+
+    def snapshot(self, query: r.SourceQuery) -> r.SourceSnapshot:
+        """The table now: identity, mutations, patch parts, parts of the window's partitions."""
+
+    @effect
+    def read(self, query: r.SourceQuery, *, nonce: str, deadline: Deadline) -> Iterator[pa.RecordBatch]:
+        """Runs the query once and yields raw batches in ``layout.raw_schema``.
+
+        Exhaustion means that the server said so; a stream that ends early raises SourceUnavailable.
+        """
+
+
+class ChunkSink(Protocol):
+    """An open, not yet sealed chunk."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Appends rows. A full disk is a CapacityError."""
+
+    @effect
+    def seal(self) -> tuple[int, str]:
+        """fsync file and directory, rename into place; returns (bytes, SHA-256) of the file."""
+
+    def discard(self) -> None:
+        """Removes what was written."""
+
+
+class SpoolPort(AbstractContextManager["SpoolPort"], Protocol):
+    """Sealed chunk files of one spool."""
+
+    host_id: str
+
+    def free_bytes(self) -> int:
+        """Free space for new chunks."""
+
+    @effect
+    def begin(
+        self, invocation_key: str, extraction_epoch: int, ordinal: int, layout: WireLayout
+    ) -> ChunkSink:
+        """Opens a new chunk (``.part`` until sealed)."""
+
+    def verify(self, invocation_key: str, chunk: r.SealedChunk) -> None:
+        """Hashes the sealed file again. Raises SpoolError naming the file when it is missing or differs."""
+
+    def read(self, invocation_key: str, chunk: r.SealedChunk, layout: WireLayout) -> Iterator[pa.RecordBatch]:
+        """The chunk's batches in ``layout.arrow_schema``."""
+
+    @effect
+    def discard_epoch(self, invocation_key: str, extraction_epoch: int) -> None:
+        """Removes every file of one extraction epoch; gone already is fine."""
+
+    @effect
+    def discard(self, invocation_key: str) -> None:
+        """Removes every file of the invocation; gone already is fine."""
+
+
+class TargetPort(AbstractContextManager["TargetPort"], Protocol):
+    """Where rows go: staging, proof, publication. Staging tables are invisible to readers of the target."""
+
+    environment: str
+    """``embedded`` or ``sqlserver``: goes into the evidence."""
+    lock_mode: str
+    """How the publication locks the target; goes into the receipt."""
+
+    def identify(self, schema: str, table: str, *, initialise: bool) -> tr.TargetIdentity:
+        """The identity query of admission. A missing table is a ConfigurationError.
+
+        :param initialise: embedded only: create installation, gate and receipt tables if they are absent.
+        """
+
+    def describe(self, schema: str, table: str) -> tr.TargetTable:
+        """Columns with T-SQL types; kinds that cannot be written are problems."""
+
+    def statements(
+        self, target: tr.TargetRef, layout: WireLayout, window_column: str | None
+    ) -> Mapping[str, str]:
+        """The SQL of staging and publication by name, for the plan."""
+
+    def count_window(self, target: tr.TargetRef, window_column: str | None, window: Window) -> int:
+        """Rows that a publication would delete now."""
+
+    @effect
+    def claim_gate(
+        self, target: tr.TargetRef, *, journal_id: str, route_scope: str, fence: int, take_over: bool
+    ) -> tr.GateRow:
+        """Creates the gate row, or raises its fence: only upward, only for this journal and route.
+
+        Raises ConfigurationError/JournalError when it belongs to another route or journal, Fenced when the
+        gate is already at this fence or above, Incident when a committed ``in_flight`` mark is found.
+        """
+
+    @effect
+    def create_stage(self, name: str, owner: str, layout: WireLayout) -> tr.StageRef:
+        """Creates an empty raw table with its owner mark in one transaction."""
+
+    def find_stage(self, name: str, owner: str) -> tr.StageRef | None:
+        """Looks a stage up by name and owner mark. A table of that name without the mark is an Incident."""
+
+    @effect
+    def grant(self, stage: tr.StageRef, token_sha256: str) -> None:
+        """Marks the stage as granted to one writer; a stage is granted once."""
+
+    @effect
+    def verify_stage(
+        self, stage: tr.StageRef, layout: WireLayout, expected_rows: int, *, deadline: Deadline
+    ) -> tr.StageObservation:
+        """Takes the barrier (no writer lives), counts and hashes inside the target, seals the stage."""
+
+    @effect
+    def build_prepared(
+        self, name: str, owner: str, layout: WireLayout, raw: Sequence[tr.StageRef], expected_rows: int
+    ) -> tuple[tr.StageRef, tr.StageObservation]:
+        """Builds one prepared table from exactly these raw tables and observes it, in one transaction."""
+
+    def count_nulls(self, prepared: tr.StageRef, columns: Sequence[str]) -> Mapping[str, int]:
+        """NULLs per column of the prepared table."""
+
+    @effect
+    def publish(self, request: tr.PublishRequest) -> tr.PublishOutcome:
+        """The one transaction: gate, prepared proof, DELETE, INSERT, count, receipt.
+
+        Any exception means that the outcome is unknown.
+        """
+
+    @effect
+    def probe(
+        self, target: tr.TargetRef, *, operation_id: str, journal_id: str, route_scope: str, fence: int
+    ) -> tr.ProbeAnswer:
+        """Raises the gate to ``fence`` under the publication's lock, then reads receipt and gate.
+
+        After it has answered, no publication with a smaller fence can become effective.
+        """
+
+    def read_receipt(self, operation_id: str) -> tr.Receipt | None:
+        """Reads a receipt in a session of its own."""
+
+    @effect
+    def drop_stage(self, stage: tr.StageRef) -> bool:
+        """Drops by name, object id and owner mark; False when it is gone already. A mismatch is an
+        Incident."""
+
+
+class WriterPort(Protocol):
+    """The bulk writer: puts the rows of one sealed chunk into one granted stage."""
+
+    backend: str
+    proof_capability: str
+    """How a dead writer is proved gone; identity of the delivery."""
+
+    def versions(self) -> Mapping[str, str]:
+        """Package versions, recorded with each attempt."""
+
+    @effect
+    def write(
+        self, stage: tr.StageRef, layout: WireLayout, batches: Iterator[pa.RecordBatch], *, deadline: Deadline
+    ) -> tr.WriterObservation:
+        """Writes all rows. What it reports is an observation; the verification decides."""
+
+
+class JournalPort(AbstractContextManager["JournalPort"], Protocol):
+    """The durable memory. All reads verify; all writes are guarded by the lease's fence."""
+
+    journal_id: str
+    host_id: str | None
+
+    def newest_invocation(self, delivery_key: str) -> jr.Invocation | None:
+        """The newest generation of a requester."""
+
+    def invocation(self, invocation_key: str) -> jr.Invocation | None:
+        """One generation."""
+
+    def events(self, invocation_key: str) -> tuple[jr.Event, ...]:
+        """The delivery stream, then every attempt stream of the invocation, each verified whole.
+
+        Raises JournalError naming the first bad event: not contiguous, not linked, not allowed, wrong hash.
+        """
+
+    def custody(self, target_key: str) -> jr.Custody:
+        """Who owns the target; epoch 0 and clear when nobody ever did."""
+
+    def fence(self, target_key: str) -> int:
+        """The highest fence ever given for the target; 0 when none."""
+
+    def task(self, delivery_key: str, task_id: str) -> jr.TaskRecord | None:
+        """What the task said of itself when it last acted."""
+
+    def checkpoint(self, target_key: str, route_scope: str, window_key: str) -> jr.Checkpoint | None:
+        """The checkpoint row of a window."""
+
+    def evidence(self, evidence_sha256: str) -> bytes | None:
+        """A stored evidence document."""
+
+    @effect
+    def acquire(
+        self, target_key: str, requester: r.Requester, *, ttl_sec: float, gate_fence: int
+    ) -> jr.Lease:
+        """Takes the lease with fence = max(journal, gate) + 1, in one transaction.
+
+        Raises CustodyHeld when an unfinished invocation of *another* requester owns the target (the lease is
+        not touched then), LeaseHeld while another process may still work: until expiry by the database's
+        clock, unless the owner was an earlier try of the same task, or a process of this host that is gone.
+        """
+
+    @effect
+    def raise_fence(self, lease: jr.Lease, *, gate_fence: int = 0) -> jr.Lease:
+        """A new, greater fence for the same owner: one for each publication that is sent, one for each
+        probe."""
+
+    @effect
+    def release(self, lease: jr.Lease) -> None:
+        """Gives the lease back (the fence stays). Not ours any more is fine."""
+
+    @effect
+    def append(self, lease: jr.Lease, *writes: jr.JournalWrite) -> None:
+        """All writes in one transaction that first updates the lease row ``WHERE fence = mine``.
+
+        Raises Fenced when that did not land. The same event twice is no change; another event at the same
+        sequence, or a move that the state table does not permit, is a JournalError.
+        """
+
+
+class Clock(Protocol):
+    """Time and randomness, so that tests own them."""
+
+    def utc_text(self) -> str:
+        """Now, canonical text."""
+
+    def monotonic(self) -> float:
+        """Seconds for durations."""
+
+    def sleep(self, seconds: float) -> None:
+        """Waits."""
+
+    def nonce(self) -> str:
+        """256 random bits as 64 hex digits."""
+
+
+class SystemClock:
+    """The real clock and the system's random source."""
+
+    def utc_text(self) -> str:
+        """Now, canonical text."""
+        return instant_text(datetime.now(UTC))
+
+    def monotonic(self) -> float:
+        """Seconds for durations."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Waits."""
+        time.sleep(seconds)
+
+    def nonce(self) -> str:
+        """256 random bits as 64 hex digits."""
+        return secrets.token_hex(32)
+
+
+Observer = Callable[[str], None]
+"""Called with the name of each crash point as it is passed."""
+
+Progress = Callable[[str, int, int | None, str], None]
+"""Called with (phase, done, total or None, unit)."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Everything one delivery works with."""
+
+    source: SourcePort
+    spool: SpoolPort
+    target: TargetPort
+    writer: WriterPort
+    journal: JournalPort
+    clock: Clock
+    observer: Observer | None = None
+    progress: Progress | None = None

@@ -1,0 +1,377 @@
+"""The contract of ``JournalPort`` for events: what a chain admits, and what it reads back."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from airflow_dpone.delivery import journal_records as jr
+from airflow_dpone.delivery.identity import canonical, key_of, sha256_hex
+from airflow_dpone.delivery.ports import JournalPort
+from airflow_dpone.delivery.states import (
+    ATTEMPT_MOVES,
+    ENDED,
+    EVENT_STATES,
+    MOVES,
+    AttemptEvent,
+    DeliveryEvent,
+    DeliveryState,
+)
+from airflow_dpone.errors import JournalError
+from tests.contract.journal_cases import (
+    RELEASED,
+    STORES,
+    TO_COMPLETED,
+    TO_PUBLISHED,
+    Delivery,
+    Store,
+    begin,
+    evidence,
+    requester,
+    take,
+)
+
+S, D, A = DeliveryState, DeliveryEvent, AttemptEvent
+
+
+@pytest.fixture(params=sorted(STORES))
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return STORES[request.param](tmp_path)
+
+
+@pytest.fixture
+def journal(store: Store) -> Iterator[JournalPort]:
+    with store.open() as opened:
+        yield opened
+
+
+@pytest.fixture
+def second(store: Store) -> Iterator[JournalPort]:
+    """Another session of the same journal, as another process would have it."""
+    with store.open() as opened:
+        yield opened
+
+
+def code(caught: pytest.ExceptionInfo[Any]) -> str:
+    return str(caught.value.code)
+
+
+# ---- events ------------------------------------------------------------------------------------------------
+
+
+def test_a_whole_delivery_reads_back_as_a_linked_chain(journal: JournalPort, second: JournalPort) -> None:
+    delivery = begin(journal)
+    delivery.go(*TO_COMPLETED)
+    events = second.events(delivery.invocation_key)
+    assert [event.event for event in events] == ["PLANNED", *TO_COMPLETED]
+    assert [event.sequence for event in events] == list(range(9))
+    assert {event.stream for event in events} == {f"delivery/{delivery.invocation_key}"}
+    previous = None
+    for event in events:
+        assert event.body["previous_sha256"] == previous
+        assert sha256_hex(canonical(event.body)) == event.sha256
+        previous = event.sha256
+
+
+def test_the_envelope_of_a_delivery_event(journal: JournalPort) -> None:
+    delivery = begin(journal)
+    journal.append(delivery.lease, delivery.event(D.TUNED, {"limits": {"max_rows": 7}}))
+    body = dict(journal.events(delivery.invocation_key)[1].body)
+    stamp = body.pop("created_at")
+    assert len(stamp) == len("2025-01-01T00:00:00.000000Z")
+    assert (stamp[10], stamp[-1]) == ("T", "Z")
+    assert len(body.pop("previous_sha256")) == 64
+    assert body == {
+        "schema_version": 1,
+        "kind": "dpone.delivery-event",
+        "stream": f"delivery/{delivery.invocation_key}",
+        "sequence": 1,
+        "event": "TUNED",
+        "fence": str(delivery.lease.fence),
+        "requester": delivery.lease.requester.to_json(),
+        "payload": {"limits": {"max_rows": 7}},
+    }
+
+
+def test_the_envelope_of_an_attempt_event_has_the_thirteen_fields(journal: JournalPort) -> None:
+    delivery = begin(journal)
+    write = delivery.attempt(A.INTENT)
+    journal.append(delivery.lease, write)
+    body = journal.events(delivery.invocation_key)[1].body
+    assert sorted(body) == sorted(
+        "schema_version kind invocation_key ordinal attempt_id sequence previous_sha256 event stage_binding "
+        "artifact_binding writer_binding observation created_at".split()
+    )
+    assert body["kind"] == "dpone.chunk-attempt-event"
+    assert body["artifact_binding"] == write.artifact_binding
+    assert (body["stage_binding"], body["previous_sha256"]) == (None, None)
+
+
+def test_events_come_by_stream_the_delivery_first_then_attempts_by_chunk(journal: JournalPort) -> None:
+    delivery = begin(journal)
+    steps: list[jr.JournalWrite] = [
+        delivery.event(S.EXTRACTED),
+        delivery.attempt(A.INTENT, "b"),
+        delivery.attempt(A.INTENT, "a"),
+        delivery.attempt(A.STAGE_OWNED, "b"),
+        delivery.attempt(A.STAGE_OWNED, "a"),
+        delivery.event(S.STAGED),
+        delivery.attempt(A.GRANTED, "a"),
+    ]
+    journal.append(delivery.lease, *steps)
+    found = [(event.body.get("ordinal"), event.event) for event in journal.events(delivery.invocation_key)]
+    assert found == [
+        (None, "PLANNED"),
+        (None, "EXTRACTED"),
+        (None, "STAGED"),
+        (0, "INTENT"),
+        (0, "STAGE_OWNED"),
+        (0, "GRANTED"),
+        (1, "INTENT"),
+        (1, "STAGE_OWNED"),
+    ]
+
+
+def test_the_same_event_again_is_no_change_whatever_its_place(journal: JournalPort) -> None:
+    delivery = begin(journal)
+    writes: list[jr.JournalWrite] = [
+        delivery.event(S.EXTRACTED),
+        delivery.attempt(A.INTENT),
+        delivery.event(S.STAGED),
+    ]
+    journal.append(delivery.lease, *writes)
+    before = journal.events(delivery.invocation_key)
+    raised = journal.raise_fence(delivery.lease)  # another fence and another time are no difference
+    journal.append(raised, *writes)
+    journal.append(raised, writes[0])
+    assert journal.events(delivery.invocation_key) == before
+    assert delivery.state() is S.STAGED
+
+
+def test_another_event_at_the_same_place_is_refused(journal: JournalPort) -> None:
+    delivery = begin(journal)
+    event, attempt = delivery.event(D.TUNED, {"n": 1}), delivery.attempt(A.INTENT)
+    journal.append(delivery.lease, event, attempt)
+    others: list[jr.JournalWrite] = [
+        replace(event, payload={"n": 2}),
+        replace(event, event=S.EXTRACTED),
+        replace(event, payload={}),
+        replace(attempt, observation={"rows": 1}),
+        replace(attempt, ordinal=5),
+    ]
+    for write in others:
+        with pytest.raises(JournalError) as caught:
+            journal.append(delivery.lease, write)
+        assert code(caught) == "dpone.journal.event_conflict"
+        assert caught.value.retry == "never"
+
+
+@pytest.mark.parametrize("sequence", [-1, 2, 7])
+def test_a_gap_in_the_sequence_is_refused(journal: JournalPort, sequence: int) -> None:
+    delivery = begin(journal)
+    with pytest.raises(JournalError) as caught:
+        journal.append(delivery.lease, replace(delivery.event(D.TUNED), sequence=sequence))
+    assert code(caught) == "dpone.journal.event_refused"
+    with pytest.raises(JournalError):
+        journal.append(delivery.lease, replace(delivery.attempt(A.INTENT), sequence=sequence))
+    assert len(journal.events(delivery.invocation_key)) == 1
+
+
+def test_a_transaction_lands_whole_or_not_at_all(journal: JournalPort) -> None:
+    delivery = begin(journal)
+    with pytest.raises(JournalError):
+        journal.append(
+            delivery.lease,
+            delivery.event(S.EXTRACTED),
+            jr.PutNote(delivery.invocation_key, reason="half"),
+            evidence(delivery),
+            delivery.event(S.COMPLETED),
+        )
+    found = journal.invocation(delivery.invocation_key)
+    assert found is not None
+    assert (found.state, found.reason) == (S.PLANNED, None)
+    assert journal.evidence(evidence(delivery).evidence_sha256) is None
+    assert len(journal.events(delivery.invocation_key)) == 1
+
+
+PATHS: dict[DeliveryState, tuple[DeliveryState, ...]] = {
+    S.PLANNED: (),
+    S.EXTRACTED: TO_PUBLISHED[:1],
+    S.STAGED: TO_PUBLISHED[:2],
+    S.PREPARED: TO_PUBLISHED[:3],
+    S.PUBLISHING: TO_PUBLISHED[:4],
+    S.UNKNOWN: (*TO_PUBLISHED[:4], S.UNKNOWN),
+    S.PUBLISHED: TO_COMPLETED[:5],
+    S.EVIDENCED: TO_COMPLETED[:6],
+    S.CHECKPOINTED: TO_COMPLETED[:7],
+    S.COMPLETED: TO_COMPLETED,
+    S.FAILED: (S.FAILED,),
+    S.RETIRED: (S.RETIRED,),
+    S.INCIDENT: (S.INCIDENT,),
+}
+
+
+@pytest.mark.parametrize("before", DeliveryState)
+def test_every_move_of_a_delivery_is_as_the_state_table_says(
+    journal: JournalPort, before: DeliveryState
+) -> None:
+    """All 13 x 13 moves, and every other event in every state: refused ones change nothing."""
+    delivery = begin(journal)
+    delivery.go(*PATHS[before])
+    candidates: list[DeliveryState | DeliveryEvent] = [*DeliveryState, *DeliveryEvent]
+    events = {event for event, states in EVENT_STATES.items() if before in states}
+    allowed: set[DeliveryState | DeliveryEvent] = {*MOVES[before], *events}
+    count = len(journal.events(delivery.invocation_key))
+    for event in candidates:
+        if event in allowed:
+            continue
+        write = jr.AppendDelivery(delivery.invocation_key, delivery.sequence, event, {})
+        with pytest.raises(JournalError) as caught:
+            journal.append(delivery.lease, write)
+        assert code(caught) == "dpone.journal.event_refused"
+    assert len(journal.events(delivery.invocation_key)) == count
+    for event in sorted(events):
+        journal.append(delivery.lease, delivery.event(event))
+    ends = MOVES[before] & ENDED
+    for state in [*sorted(MOVES[before] - ENDED)[:1], *([] if MOVES[before] - ENDED else sorted(ends)[:1])]:
+        delivery.go(state)
+        assert delivery.state() is state
+    journal.events(delivery.invocation_key)
+
+
+@pytest.mark.parametrize("after", sorted(set(DeliveryState) - {S.PLANNED}) + sorted(DeliveryEvent))
+def test_a_delivery_begins_with_planned_only(
+    journal: JournalPort, after: DeliveryState | DeliveryEvent
+) -> None:
+    delivery = Delivery(journal, take(journal))
+    with pytest.raises(JournalError) as caught:
+        journal.append(delivery.lease, delivery.opening(), delivery.event(after))
+    assert code(caught) == "dpone.journal.event_refused"
+
+
+def _path_to(wanted: AttemptEvent) -> list[AttemptEvent]:
+    paths: list[list[AttemptEvent]] = [[A.INTENT]]
+    while paths:
+        path = paths.pop(0)
+        if path[-1] is wanted:
+            return path
+        paths += [[*path, after] for after in sorted(ATTEMPT_MOVES[path[-1]]) if after not in path]
+    raise ValueError(wanted)
+
+
+@pytest.mark.parametrize("before", AttemptEvent)
+def test_every_move_of_an_attempt_is_as_the_state_table_says(
+    journal: JournalPort, before: AttemptEvent
+) -> None:
+    delivery = begin(journal)
+    for after in AttemptEvent:
+        name = f"a{after}"
+        journal.append(delivery.lease, *(delivery.attempt(event, name) for event in _path_to(before)))
+        write = delivery.attempt(after, name)
+        if after in ATTEMPT_MOVES[before]:
+            journal.append(delivery.lease, write)
+        else:
+            with pytest.raises(JournalError) as caught:
+                journal.append(delivery.lease, write)
+            assert code(caught) == "dpone.journal.event_refused"
+    journal.events(delivery.invocation_key)
+
+
+def test_an_ended_delivery_has_no_attempts_any_more(journal: JournalPort) -> None:
+    delivery = begin(journal)
+    journal.append(delivery.lease, delivery.attempt(A.INTENT))
+    delivery.go(S.FAILED)
+    with pytest.raises(JournalError, match="FAILED"):
+        journal.append(delivery.lease, delivery.attempt(A.FAILED_RETIRABLE))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"n": 0.5},
+        {"n": [1, {"m": 2.0}]},
+        {"n": 2**53},
+        {"n": b"x"},
+        {"n": object()},
+        {1: "x"},
+        {"n": "\ud800"},
+    ],
+    ids=["float", "nested float", "2**53", "bytes", "object", "number as key", "lone surrogate"],
+)
+def test_a_payload_that_is_not_our_json_is_refused(journal: JournalPort, payload: Any) -> None:
+    delivery = begin(journal)
+    with pytest.raises(JournalError) as caught:
+        journal.append(delivery.lease, delivery.event(D.TUNED, payload))
+    assert code(caught) == "dpone.journal.event_refused"
+    assert len(journal.events(delivery.invocation_key)) == 1
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.text(st.characters(codec="utf-8"), max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=8), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+PAYLOADS = st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=12), JSON, max_size=5)
+
+
+NUMBERS = itertools.count()
+
+
+def a_fresh_one(journal: JournalPort) -> Delivery:
+    """One journal serves all examples of a property, so each has a requester and a target of its own."""
+    number = next(NUMBERS)
+    return begin(journal, requester(f"example-{number}"), target=key_of(["target", number]))
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(payloads=st.lists(PAYLOADS, min_size=1, max_size=4))
+def test_any_json_payload_reads_back_as_it_was(journal: JournalPort, payloads: list[dict[str, Any]]) -> None:
+    delivery = a_fresh_one(journal)
+    writes = [delivery.event(D.TUNED, payload) for payload in payloads]
+    journal.append(delivery.lease, *writes)
+    journal.append(delivery.lease, *writes)
+    assert [event.body["payload"] for event in journal.events(delivery.invocation_key)[1:]] == payloads
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_sequence_of_writes_leaves_a_chain_that_holds(journal: JournalPort, data: st.DataObject) -> None:
+    """Random events, right and wrong: what lands is what the state table permits; the projection follows."""
+    delivery = a_fresh_one(journal)
+    state, count = S.PLANNED, 1
+    for _ in range(data.draw(st.integers(1, 15))):
+        event = data.draw(
+            st.sampled_from([*DeliveryState, *DeliveryEvent, *sorted(MOVES[state]), *sorted(MOVES[state])])
+        )
+        sequence = data.draw(st.sampled_from([count, count, count, count, count + 1, count - 1]))
+        writes: list[jr.JournalWrite] = [
+            jr.AppendDelivery(delivery.invocation_key, sequence, event, {"count": count})
+        ]
+        if event in ENDED:
+            writes.append(jr.ReleaseCustody(delivery.invocation_key, RELEASED))
+        permitted = event in MOVES[state] | {
+            other for other, states in EVENT_STATES.items() if state in states
+        }
+        if sequence == count and permitted:
+            journal.append(delivery.lease, *writes)
+            count += 1
+            state = event if isinstance(event, DeliveryState) else state
+        else:
+            with pytest.raises(JournalError):
+                journal.append(delivery.lease, *writes)
+        assert delivery.state() is state
+    assert len(journal.events(delivery.invocation_key)) == count
+    assert journal.custody(delivery.lease.target_key).held is (state not in ENDED)
