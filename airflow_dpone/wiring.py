@@ -1,0 +1,154 @@
+"""Settings in, ready delivery out: the one place that knows every adapter, each imported only when it is
+used."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from airflow_dpone.errors import ConfigurationError, Problem
+from airflow_dpone.settings import Route, uri_path
+
+if TYPE_CHECKING:
+    from airflow_dpone.delivery.ports import JournalPort, Observer, Ports, Progress, SourcePort, SpoolPort
+    from airflow_dpone.delivery.records import DeliveryResult, Plan, Requester
+    from airflow_dpone.delivery.window import Window
+    from airflow_dpone.target_embedded.target import EmbeddedTarget
+
+LEASE_TTL_SEC = (2.0, 600.0)
+
+
+def deliver(
+    route: Route,
+    window: Window,
+    *,
+    journal: str | Path,
+    spool: str | Path,
+    requester: Requester,
+    rerun: bool = False,
+    deadline_sec: float = 14_400.0,
+    lease_ttl_sec: float = 60.0,
+    on_progress: Progress | None = None,
+    observer: Observer | None = None,
+) -> DeliveryResult:
+    """Delivers one window, or goes on where an earlier call of the same requester stopped.
+
+    :param route: what goes where. :param window: ``Window(start, end)``, or ``Window.full()`` for a full
+        refresh.
+    :param journal: path of a SQLite file, or a SQLAlchemy URL; must be migrated (``db migrate``).
+    :param spool: directory for sealed chunks; made if absent, private to the user.
+    :param requester: who asks; the same requester resumes, another one is refused while this one is
+        unfinished.
+    :param rerun: deliver a finished window again, as the next generation.
+    :param deadline_sec: budget of this call. :param lease_ttl_sec: 2..600, how long a silent owner is
+        believed.
+    :param on_progress: called with (phase, done, total or None, unit).
+    :param observer: called with each crash point (tests).
+    :returns: only for a completed delivery, also one that was completed before (``already=True``).
+    :raises DponeError: everything else; ``state_after`` says where the delivery stands.
+
+    Survives SIGKILL at any point: call it again with the same requester. A publication whose answer was lost
+    is looked up in the target, never sent blindly.
+    """
+    from airflow_dpone.delivery.deliver import deliver as run_delivery
+    from airflow_dpone.delivery.run import Request
+
+    problems = _call_problems(deadline_sec, lease_ttl_sec)
+    if problems:
+        raise ConfigurationError.of(problems)
+    with open_ports(route, journal=journal, spool=spool, progress=on_progress, observer=observer) as ports:
+        return run_delivery(ports, Request(route, window, requester, rerun, deadline_sec, lease_ttl_sec))
+
+
+def plan(route: Route, window: Window) -> Plan:
+    """What :func:`deliver` would do: types, mapping, refusals and statements, from read-only metadata
+    queries.
+
+    Raises only when it cannot connect or a table is missing; everything else is in ``refusals``.
+    """
+    from airflow_dpone.delivery.plan_preview import preview
+
+    target = _target(route)
+    return preview(_source(route), target, target, route, window)
+
+
+class open_ports:  # noqa: N801 - used as a function
+    """The ports of one route, with an open journal. A context manager; engines open only while a phase uses
+    them."""
+
+    def __init__(
+        self,
+        route: Route,
+        *,
+        journal: str | Path,
+        spool: str | Path,
+        progress: Progress | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self._route, self._journal, self._spool = route, journal, spool
+        self._progress, self._observer = progress, observer
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Ports:
+        from airflow_dpone.delivery.ports import Ports, SystemClock
+
+        source, target = _source(self._route), _target(self._route)
+        with ExitStack() as stack:
+            journal = stack.enter_context(_open_journal(self._journal))
+            spool = stack.enter_context(_open_spool(self._spool))
+            self._stack = stack.pop_all()
+        clock = SystemClock()
+        return Ports(source, spool, target, target, journal, clock, self._observer, self._progress)
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+
+def _call_problems(deadline_sec: float, lease_ttl_sec: float) -> list[Problem]:
+    problems = []
+    if not deadline_sec > 0:
+        problems.append(Problem("dpone.config.field", "deadline_sec", "must be greater than 0"))
+    low, high = LEASE_TTL_SEC
+    if not low <= lease_ttl_sec <= high:
+        problems.append(Problem("dpone.config.field", "lease_ttl_sec", f"must lie in {low:g}..{high:g}"))
+    return problems
+
+
+def _endpoint(field: str, value: str, scheme: str) -> str:
+    """The path of a URI; connection ids belong to the operator, which reads them."""
+    if "://" not in value:
+        text = (
+            f"{value!r} is no URI: use {scheme}:///absolute/path (connection ids come with a later version)"
+        )
+        raise ConfigurationError.of([Problem("dpone.config.uri", field, text)])
+    if urlsplit(value).scheme != scheme:
+        raise ConfigurationError.of([Problem("dpone.config.uri", field, f"use {scheme}:///absolute/path")])
+    return uri_path(value)
+
+
+def _source(route: Route) -> SourcePort:
+    from airflow_dpone.source_clickhouse.embedded import EmbeddedSource
+
+    path = _endpoint("source", route.source, "chdb")
+    return EmbeddedSource(path, lock_wait_sec=route.options.embedded_lock_wait_sec)
+
+
+def _target(route: Route) -> EmbeddedTarget:
+    from airflow_dpone.target_embedded.target import EmbeddedTarget
+
+    path = _endpoint("target", route.target, "duckdb")
+    return EmbeddedTarget(path, lock_wait_sec=route.options.embedded_lock_wait_sec)
+
+
+def _open_journal(where: str | Path) -> JournalPort:
+    from airflow_dpone.journal.store import open_journal
+
+    return open_journal(where)
+
+
+def _open_spool(where: str | Path) -> SpoolPort:
+    from airflow_dpone.spool.local import LocalSpool
+
+    return LocalSpool(str(where))
