@@ -1,0 +1,196 @@
+"""One task that delivers one window: all seven phases, resumed from the journal by whoever runs the task
+next."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from airflow.sdk import BaseOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_dpone.delivery.records import Requester
+    from airflow_dpone.delivery.window import Window
+    from airflow_dpone.errors import DponeError, Problem
+    from airflow_dpone.settings import Route
+
+
+class DeliverWindowOperator(BaseOperator):
+    """Delivers one window (or the whole table) from ClickHouse to the target, proved before it is visible.
+
+    Clearing or retrying the task goes on from the last durable boundary; clearing it after success delivers
+    the window again as the next generation. Everything is checked in ``execute``, all problems in one error.
+
+    :param source: ``chdb:///absolute/dir``. :param source_table: ``(database, table)``.
+    :param target: ``duckdb:///absolute/file.duckdb``. :param target_table: ``(schema, table)``.
+    :param window_column: source column that the window cuts. :param columns: all, a list, or source ->
+        target.
+    :param strategy: ``window_replace`` or ``full_refresh``.
+    :param window_start: start of the window, ISO text with a zone or a datetime (templated).
+    :param window_end: end of the window, exclusive. Without both: ``dag_run.conf["window"]``, then the run's
+        data interval if it is not empty.
+    :param journal: path or SQLAlchemy URL of the migrated journal (templated).
+    :param spool: directory for sealed chunks; default ``<AIRFLOW_HOME>/dpone/spool`` (templated).
+    :param limits: mapping of limits. :param quality: mapping of checks. :param options: mapping of options.
+    :param writer: bulk writer, default the target's own. :param source_name: the source's name in the route's
+        identity.
+    :param deadline_sec: budget of one try. :param lease_ttl_sec: how long a silent worker is believed.
+
+    Returns the delivery's result as JSON (< 2 KB).
+    """
+
+    template_fields: Sequence[str] = (
+        "source",
+        "source_table",
+        "target",
+        "target_table",
+        "window_start",
+        "window_end",
+        "journal",
+        "spool",
+    )
+    ui_color = "#e8f1fb"
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        source_table: Sequence[str],
+        target: str,
+        target_table: Sequence[str],
+        window_column: str | None = None,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        strategy: str = "window_replace",
+        window_start: Any = None,
+        window_end: Any = None,
+        journal: str | None = None,
+        spool: str | None = None,
+        limits: Mapping[str, Any] | None = None,
+        quality: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        writer: str | None = None,
+        source_name: str | None = None,
+        deadline_sec: float = 14_400.0,
+        lease_ttl_sec: float = 60.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.source = source
+        self.source_table = source_table
+        self.target = target
+        self.target_table = target_table
+        self.window_column = window_column
+        self.columns = columns
+        self.strategy = strategy
+        self.window_start = window_start
+        self.window_end = window_end
+        self.journal = journal
+        self.spool = spool
+        self.limits = limits
+        self.quality = quality
+        self.options = options
+        self.writer = writer
+        self.source_name = source_name
+        self.deadline_sec = deadline_sec
+        self.lease_ttl_sec = lease_ttl_sec
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Validates, delivers, returns the result as JSON. A failure that no retry can mend fails the task at
+        once."""
+        from airflow_dpone.errors import DponeError
+
+        try:
+            return self._deliver(context)
+        except DponeError as error:
+            raise _for_airflow(error) from error
+
+    def _deliver(self, context: Context) -> dict[str, Any]:
+        from airflow_dpone import wiring
+        from airflow_dpone.errors import ConfigurationError
+
+        found: list[Any] = []
+        problems: list[Problem] = []
+        for build in (self._route, lambda: self._window(context), self._places):
+            try:
+                found.append(build())
+            except ConfigurationError as error:
+                problems += error.problems
+        if problems:
+            raise ConfigurationError.of(problems)
+        route, window, (journal, spool) = found
+        self.log.info("delivering %s into %s.%s", window, *route.target_table)
+        result = wiring.deliver(
+            route,
+            window,
+            journal=journal,
+            spool=spool,
+            requester=_requester(context),
+            deadline_sec=self.deadline_sec,
+            lease_ttl_sec=self.lease_ttl_sec,
+        )
+        return result.to_json()
+
+    def _route(self) -> Route:
+        from airflow_dpone.settings import Route
+
+        optional = {"limits": self.limits, "quality": self.quality, "options": self.options}
+        return Route(
+            source=self.source,
+            source_table=self.source_table,
+            target=self.target,
+            target_table=self.target_table,
+            window_column=self.window_column,
+            columns=self.columns,
+            strategy=self.strategy,  # type: ignore[arg-type]
+            writer=self.writer,  # type: ignore[arg-type]
+            source_name=self.source_name,
+            **{name: value for name, value in optional.items() if value is not None},
+        )
+
+    def _window(self, context: Context) -> Window:
+        from airflow_dpone.operators.window_choice import choose_window
+
+        return choose_window(self.strategy, self.window_start, self.window_end, context)
+
+    def _places(self) -> tuple[str, str]:
+        from airflow_dpone.errors import ConfigurationError, Problem
+
+        if not self.journal:
+            text = (
+                "is needed: path of a SQLite file made by `python -m airflow_dpone db migrate --journal PATH`"
+            )
+            raise ConfigurationError.of([Problem("dpone.config.field", "journal", text)])
+        if "://" in self.journal and urlsplit(self.journal).password:
+            text = "the URL carries a password, and templated fields are shown in the UI"
+            raise ConfigurationError.of([Problem("dpone.config.secret_in_uri", "journal", text)])
+        return self.journal, self.spool or os.path.join(_airflow_home(), "dpone", "spool")
+
+
+def _airflow_home() -> str:
+    return os.environ.get("AIRFLOW_HOME") or os.path.expanduser("~/airflow")
+
+
+def _requester(context: Context) -> Requester:
+    from airflow_dpone.delivery.records import Requester
+
+    ti = context["ti"]
+    return Requester(
+        dag_id=ti.dag_id,
+        run_id=ti.run_id,
+        task_id=ti.task_id,
+        map_index=-1 if ti.map_index is None else ti.map_index,
+        try_number=ti.try_number,
+        ti_id=str(ti.id),
+        max_tries=ti.max_tries,
+    )
+
+
+def _for_airflow(error: DponeError) -> Exception:
+    """A retry may help only when the error says so; Airflow must not try the others again."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    return error if error.retry == "backoff" else AirflowFailException(str(error))

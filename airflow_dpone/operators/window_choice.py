@@ -1,0 +1,81 @@
+"""Which window a run means: arguments, then the run's configuration, then its data interval. Never a
+guess."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from airflow_dpone.delivery.window import Window
+from airflow_dpone.errors import ConfigurationError, Problem
+
+_SHAPE = '{"window": {"start": "2025-01-01T00:00:00Z", "end": "2025-01-02T00:00:00Z"}}'
+
+
+def choose_window(strategy: str, start: Any, end: Any, context: Mapping[str, Any]) -> Window:
+    """The window of a task's run. Raises ConfigurationError when there is none, or two.
+
+    :param strategy: ``full_refresh`` takes no window at all.
+    :param start: argument ``window_start`` after templating; None, '' and 'None' are absent.
+    :param end: argument ``window_end`` after templating.
+    :param context: Airflow's context; keys that a run does not have are absent in it.
+    """
+    arguments = _given(start), _given(end)
+    configured = _configured(context)
+    if strategy == "full_refresh":
+        if any(arguments) or configured is not None:
+            raise _refused("strategy='full_refresh' replaces the whole table: give no window")
+        return Window.full()
+    if any(arguments) and configured is not None:
+        raise _refused("is given twice: by window_start/window_end and by the run's configuration")
+    if any(arguments):
+        return Window(_instant("window_start", arguments[0]), _instant("window_end", arguments[1]))
+    if configured is not None:
+        return Window(
+            _instant("conf.window.start", configured["start"]), _instant("conf.window.end", configured["end"])
+        )
+    return _of_interval(context)
+
+
+def _given(value: Any) -> Any:
+    return None if value in (None, "", "None") else value
+
+
+def _configured(context: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    dag_run = context.get("dag_run")
+    window = (getattr(dag_run, "conf", None) or {}).get("window")
+    if window is None:
+        return None
+    if not isinstance(window, Mapping) or set(window) != {"start", "end"}:
+        raise _refused(f"the run's configuration must be {_SHAPE}")
+    return window
+
+
+def _of_interval(context: Mapping[str, Any]) -> Window:
+    dag_run = context.get("dag_run")
+    start = context.get("data_interval_start") or getattr(dag_run, "data_interval_start", None)
+    end = context.get("data_interval_end") or getattr(dag_run, "data_interval_end", None)
+    if start is None or end is None:
+        text = (
+            "this run has no data interval (manual and asset runs have none): give window_start and "
+            f"window_end, or trigger it with {_SHAPE}"
+        )
+        raise _refused(text)
+    return Window(start, end)
+
+
+def _instant(where: str, value: Any) -> datetime:
+    if value is None:
+        raise ConfigurationError.of([Problem("dpone.config.window", where, "is missing: give both bounds")])
+    if isinstance(value, datetime):
+        return value
+    try:
+        return datetime.fromisoformat(str(value).strip())
+    except ValueError:
+        text = "must be an ISO instant with a zone, e.g. 2025-01-01T00:00:00Z"
+        raise ConfigurationError.of([Problem("dpone.config.window", where, text)]) from None
+
+
+def _refused(text: str) -> ConfigurationError:
+    return ConfigurationError.of([Problem("dpone.config.window", "window", text)])

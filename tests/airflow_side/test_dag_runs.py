@@ -1,0 +1,110 @@
+"""The operator inside Airflow: real DAG runs (``dag.test``) on the embedded engines."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import AIRFLOW_HOME
+
+DAG_FILE = AIRFLOW_HOME / "dags" / "orders_for_tests.py"
+DAGS = """
+from datetime import timedelta
+from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow_dpone.operators import DeliverWindowOperator
+
+HOME = {home!r}
+ROUTE = dict(
+    source=f"chdb://{{HOME}}/shop", source_table=("shop", "orders"),
+    target=f"duckdb://{{HOME}}/warehouse.duckdb", target_table=("sales", "orders"),
+    window_column="ordered", journal=f"{{HOME}}/journal.db", spool=f"{{HOME}}/spool",
+    retries=2, retry_delay=timedelta(0),
+)
+daily = CronDataIntervalTimetable("@daily", timezone="UTC")
+with DAG("daily", schedule=daily):
+    DeliverWindowOperator(task_id="deliver", **ROUTE)
+with DAG("explicit", schedule=None):
+    DeliverWindowOperator(task_id="deliver", window_start="{{{{ params.day }}}}T00:00:00Z",
+                          window_end="2026-03-03T00:00:00+00:00", params={{"day": "2026-03-02"}}, **ROUTE)
+with DAG("wrong", schedule=None):
+    DeliverWindowOperator(task_id="deliver", **(ROUTE | dict(
+        source="chdb://me:hunter2@/x", journal="postgresql://me:hunter2@host/x", strategy="sideways")))
+with DAG("unknown_column", schedule=daily):
+    DeliverWindowOperator(task_id="deliver", columns=["ordered", "id", "colour"], **ROUTE)
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A shop with its warehouse, the DAG file that serves it, and Airflow's own database."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    from airflow.utils.db import initdb
+
+    from tests.crash import embedded_world
+
+    home = tmp_path_factory.mktemp("home")
+    embedded_world.create(home)
+    DAG_FILE.write_text(DAGS.format(home=str(home)))
+    initdb()
+    DagBundlesManager().sync_bundles_to_db()
+    sync_bag_to_db(DagBag(dag_folder=str(DAG_FILE)), "dags-folder", None)
+    yield home
+    DAG_FILE.unlink()
+
+
+def run_dag(dag_id: str, day: datetime | None, conf: dict[str, Any] | None = None) -> Any:
+    """One DAG run; its only task's state and result."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    dag = DagBag(dag_folder=str(DAG_FILE)).get_dag(dag_id)
+    run = dag.test(logical_date=day, run_after=day or datetime(2026, 3, 5, tzinfo=UTC), run_conf=conf)
+    task = run.get_task_instance("deliver")
+    return str(run.state), task.try_number, task.xcom_pull(task_ids="deliver")
+
+
+@pytest.mark.usefixtures("home")
+class TestDagRuns:
+    """In order: each uses what the one before has delivered."""
+
+    def test_a_daily_run_delivers_its_interval_and_returns_a_small_json(self) -> None:
+        state, _, result = run_dag("daily", datetime(2026, 3, 3, tzinfo=UTC))
+        assert state == "success"
+        assert result["window"] == "2026-03-02T00:00:00.000000Z/2026-03-03T00:00:00.000000Z"
+        assert (result["rows"], result["deleted_rows"], result["state"]) == (12, 1, "COMPLETED")
+        assert len(json.dumps(result)) < 2048
+
+    def test_templates_give_the_window(self) -> None:
+        state, _, result = run_dag("explicit", None)
+        assert state == "success"
+        assert (result["rows"], result["deleted_rows"]) == (12, 12)
+
+    def test_the_runs_configuration_gives_the_window(self) -> None:
+        conf = {"window": {"start": "2026-03-02T00:00:00Z", "end": "2026-03-02T06:00:00Z"}}
+        state, _, result = run_dag("daily", datetime(2026, 3, 9, tzinfo=UTC), conf)
+        assert state == "success"
+        assert (result["rows"], result["deleted_rows"]) == (3, 3)
+
+    def test_wrong_parameters_fail_at_once_with_all_problems_and_no_secret(
+        self, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        state, tries, result = run_dag("wrong", None)
+        told = "".join(capfd.readouterr())
+        assert (state, tries, result) == ("failed", 1, None)
+        assert "4 problems" in told
+        for field in ("source:", "strategy:", "window:", "journal:"):
+            assert f"- {field}" in told
+        assert "hunter2" not in told
+
+    def test_a_refused_plan_fails_at_once_and_leaves_the_target_free(self, home: Path) -> None:
+        state, tries, _ = run_dag("unknown_column", datetime(2026, 3, 3, tzinfo=UTC))
+        assert (state, tries) == ("failed", 1)
+        state, _, _ = run_dag("daily", datetime(2026, 3, 4, tzinfo=UTC))
+        assert state == "success"
+        assert not [name for _, _, files in os.walk(home / "spool") for name in files]

@@ -1,0 +1,88 @@
+"""The runner behind ``make test`` must not call something green that did not run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import run_suites
+from tests.run_suites import Result, Suite, read_report
+
+PASSED = '<testcase classname="t" name="one"/>'
+FAILED = '<testcase classname="t" name="two"><failure message="no"/></testcase>'
+ERROR = '<testcase classname="t" name="three"><error message="no"/></testcase>'
+SKIPPED = '<testcase classname="t" name="four"><skipped message="no server"/></testcase>'
+XFAILED = '<testcase classname="t" name="five"><skipped type="pytest.xfail" message=""/></testcase>'
+GAP = '<testcase classname="t" name="six"><skipped message="capability gap: row_policies"/></testcase>'
+
+
+def _read(tmp_path: Path, cases: str, exit_code: int = 0, required: bool = True) -> Result:
+    report = tmp_path / "report.xml"
+    report.write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
+    return read_report(report, exit_code, required)
+
+
+@pytest.mark.parametrize(
+    ("cases", "exit_code", "line"),
+    [
+        (PASSED, 0, "PASSED 1"),
+        (PASSED + GAP, 0, "PASSED 1 (1 capability gaps listed above)"),
+        (PASSED + FAILED, 1, "FAILED 1 (1 passed)"),
+        (PASSED + ERROR + FAILED, 1, "FAILED 2 (1 passed)"),
+        (PASSED + SKIPPED, 0, "FAILED 1 (1 passed)"),
+        (PASSED + XFAILED, 0, "FAILED 1 (1 passed)"),
+        (PASSED, 3, "FAILED 1 (1 passed)"),  # an internal error of pytest after the tests
+        (PASSED, -9, "FAILED 1 (1 passed)"),
+        ("", 5, "FAILED 1 (0 passed)"),
+        ("", 0, "FAILED 1 (0 passed)"),
+    ],
+)
+def test_a_required_suite(tmp_path: Path, cases: str, exit_code: int, line: str) -> None:
+    assert _read(tmp_path, cases, exit_code).line == line
+
+
+@pytest.mark.parametrize(
+    ("cases", "exit_code", "line"),
+    [
+        (PASSED + SKIPPED, 0, "PASSED 1"),
+        (SKIPPED, 0, "UNVERIFIED (skipped: t::four: no server)"),
+        ("", 5, "UNVERIFIED (it has no test)"),
+        (FAILED, 1, "FAILED 1 (0 passed)"),
+    ],
+)
+def test_a_suite_that_is_not_required(tmp_path: Path, cases: str, exit_code: int, line: str) -> None:
+    assert _read(tmp_path, cases, exit_code, required=False).line == line
+
+
+def test_a_process_that_died_before_its_report_is_a_failure(tmp_path: Path) -> None:
+    result = read_report(tmp_path / "none.xml", -11, required=False)
+    assert result.failed == 1
+    assert "exit code -11" in result.problems[0]
+
+
+def test_a_suite_without_a_folder_is_unverified_unless_promised() -> None:
+    planned = Suite("not-yet", required=False, missing="no server")
+    assert run_suites.run_tests(planned, required=False).line == "UNVERIFIED (no server)"
+    assert run_suites.run_tests(planned, required=True).line == "FAILED 1 (0 passed)"
+
+
+def test_a_promise_adds_to_what_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DPONE_REQUIRED_SUITES", raising=False)
+    bare = run_suites.required_suites()
+    assert bare == {"lint", "architecture", "unit", "contract", "crash", "airflow_side"}
+    monkeypatch.setenv("DPONE_REQUIRED_SUITES", "unit, mssql")
+    assert run_suites.required_suites() == bare | {"mssql"}
+
+
+def test_a_name_that_does_not_exist_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPONE_REQUIRED_SUITES", "postgres")
+    assert run_suites.main(["unit"]) == 2
+
+
+def test_the_closing_lines() -> None:
+    text = run_suites.summary(
+        {"unit": Result(passed=3), "crash": Result(passed=1, failed=1, problems=["t::x"])}
+    )
+    assert text.splitlines()[-1] == "4 passed, 1 failed"
+    assert "crash: t::x" in text
