@@ -100,7 +100,8 @@ class DponeError(Exception):
         super().__init__(message)
 
     def __str__(self) -> str:
-        return f"{self.message} Next: {self.next_action} [{self.code}]"
+        state = f" State: {self.state_after}." if self.state_after else ""
+        return f"{self.message}{state} Next: {self.next_action} [{self.code}]"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (

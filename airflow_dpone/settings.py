@@ -158,7 +158,8 @@ def check_uri(schemes: tuple[str, ...], value: str) -> str:
     expected = " or ".join(f"{scheme}:///absolute/path" for scheme in schemes)
     if parts.password:
         raise PydanticCustomError(
-            "dpone.config.secret_in_uri", "the URI carries a password; give the id of an Airflow connection"
+            "dpone.config.secret_in_uri",
+            "the URI carries a password, which would be shown in logs and in the UI",
         )
     if parts.scheme not in schemes:
         text = f"scheme {parts.scheme!r} is not supported; use {expected}"
@@ -201,9 +202,9 @@ def _column_pairs(value: object) -> object:
 class Route(_Settings):
     """One source table to one target table. Raises one ConfigurationError that names every wrong field.
 
-    :param source: ``chdb:///absolute/dir``; an Airflow connection id in the operator.
+    :param source: ``chdb:///absolute/dir`` (Airflow connection ids come with a later version).
     :param source_table: ``(database, table)``.
-    :param target: ``duckdb:///absolute/file.duckdb``; an Airflow connection id in the operator.
+    :param target: ``duckdb:///absolute/file.duckdb`` (likewise).
     :param target_table: ``(schema, table)``.
     :param window_column: the *source* column that the window cuts; None only with ``full_refresh``.
     :param columns: None for all columns under the same names, a list of names, or a dict source -> target.

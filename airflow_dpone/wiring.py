@@ -3,7 +3,9 @@ used."""
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -30,6 +32,7 @@ def deliver(
     rerun: bool = False,
     deadline_sec: float = 14_400.0,
     lease_ttl_sec: float = 60.0,
+    host_id: str | None = None,
     on_progress: Progress | None = None,
     observer: Observer | None = None,
 ) -> DeliveryResult:
@@ -44,6 +47,8 @@ def deliver(
     :param rerun: deliver a finished window again, as the next generation.
     :param deadline_sec: budget of this call. :param lease_ttl_sec: 2..600, how long a silent owner is
         believed.
+    :param host_id: this machine's name for a SQLite journal and a local spool; default: /etc/machine-id. For
+        containers, the same as at ``db migrate --host-id``.
     :param on_progress: called with (phase, done, total or None, unit).
     :param observer: called with each crash point (tests).
     :returns: only for a completed delivery, also one that was completed before (``already=True``).
@@ -55,10 +60,11 @@ def deliver(
     from airflow_dpone.delivery.deliver import deliver as run_delivery
     from airflow_dpone.delivery.run import Request
 
-    problems = _call_problems(deadline_sec, lease_ttl_sec)
+    problems = _call_problems(spool, deadline_sec, lease_ttl_sec)
     if problems:
         raise ConfigurationError.of(problems)
-    with open_ports(route, journal=journal, spool=spool, progress=on_progress, observer=observer) as ports:
+    places = Places(journal, spool, host_id)
+    with open_ports(route, places, progress=on_progress, observer=observer) as ports:
         return run_delivery(ports, Request(route, window, requester, rerun, deadline_sec, lease_ttl_sec))
 
 
@@ -74,6 +80,15 @@ def plan(route: Route, window: Window) -> Plan:
     return preview(_source(route), target, target, route, window)
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where journal and spool are, and which machine they take this one for (None: /etc/machine-id)."""
+
+    journal: str | Path
+    spool: str | Path
+    host_id: str | None = None
+
+
 class open_ports:  # noqa: N801 - used as a function
     """The ports of one route, with an open journal. A context manager; engines open only while a phase uses
     them."""
@@ -81,13 +96,12 @@ class open_ports:  # noqa: N801 - used as a function
     def __init__(
         self,
         route: Route,
+        places: Places,
         *,
-        journal: str | Path,
-        spool: str | Path,
         progress: Progress | None = None,
         observer: Observer | None = None,
     ) -> None:
-        self._route, self._journal, self._spool = route, journal, spool
+        self._route, self._places = route, places
         self._progress, self._observer = progress, observer
         self._stack = ExitStack()
 
@@ -96,8 +110,8 @@ class open_ports:  # noqa: N801 - used as a function
 
         source, target = _source(self._route), _target(self._route)
         with ExitStack() as stack:
-            journal = stack.enter_context(_open_journal(self._journal))
-            spool = stack.enter_context(_open_spool(self._spool))
+            journal = stack.enter_context(_open_journal(self._places))
+            spool = stack.enter_context(_open_spool(self._places))
             self._stack = stack.pop_all()
         clock = SystemClock()
         return Ports(source, spool, target, target, journal, clock, self._observer, self._progress)
@@ -106,8 +120,10 @@ class open_ports:  # noqa: N801 - used as a function
         self._stack.close()
 
 
-def _call_problems(deadline_sec: float, lease_ttl_sec: float) -> list[Problem]:
+def _call_problems(spool: str | Path, deadline_sec: float, lease_ttl_sec: float) -> list[Problem]:
     problems = []
+    if not os.path.isabs(spool):
+        problems.append(Problem("dpone.config.field", "spool", "must be an absolute path"))
     if not deadline_sec > 0:
         problems.append(Problem("dpone.config.field", "deadline_sec", "must be greater than 0"))
     low, high = LEASE_TTL_SEC
@@ -142,13 +158,13 @@ def _target(route: Route) -> EmbeddedTarget:
     return EmbeddedTarget(path, lock_wait_sec=route.options.embedded_lock_wait_sec)
 
 
-def _open_journal(where: str | Path) -> JournalPort:
+def _open_journal(places: Places) -> JournalPort:
     from airflow_dpone.journal.store import open_journal
 
-    return open_journal(where)
+    return open_journal(places.journal, host=places.host_id)
 
 
-def _open_spool(where: str | Path) -> SpoolPort:
+def _open_spool(places: Places) -> SpoolPort:
     from airflow_dpone.spool.local import LocalSpool
 
-    return LocalSpool(str(where))
+    return LocalSpool(str(places.spool), host_id=places.host_id)

@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from typing import Any
 
 from airflow_dpone.cli import db
@@ -23,6 +24,7 @@ def parser() -> argparse.ArgumentParser:
         description="Deliver windows from ClickHouse to SQL Server, with proof.",
         epilog="Each command ends with one line of JSON on stdout; everything for people is on stderr.",
     )
+    root.add_argument("--version", action="version", version=f"airflow-dpone {version('airflow-dpone')}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
     db.add_to(commands)
     return root

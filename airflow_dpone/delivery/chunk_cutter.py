@@ -104,7 +104,9 @@ class ChunkCutter:
         free = self._run.ports.spool.free_bytes()
         if free < self._limits.max_bytes:
             text = f"the spool has {free} bytes free, one chunk may take {self._limits.max_bytes}"
-            raise CapacityError("dpone.spool.no_space", text, free_bytes=free)
+            raise CapacityError(
+                "dpone.spool.no_space", text, free_bytes=free, needed_bytes=self._limits.max_bytes
+            )
         return self._run.ports.spool.begin(self._run.chain.invocation_key, self._epoch, ordinal, self._layout)
 
     def _seal(self) -> None:

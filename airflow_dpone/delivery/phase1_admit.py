@@ -50,8 +50,20 @@ def finished_result(run: DeliveryRun) -> r.DeliveryResult | None:
         return None
     history = History.of(newest.invocation_key, run.ports.journal.events(newest.invocation_key))
     stored = r.DeliveryResult.from_json(history.required(S.COMPLETED)["result"])
+    _same_request(run, stored)
     log.info("already delivered as generation %s; rerun=True delivers it again", newest.generation)
     return replace(stored, already=True, seconds=_seconds(run))
+
+
+def _same_request(run: DeliveryRun, stored: r.DeliveryResult) -> None:
+    """A finished result must not stand for a window or a table that was never delivered."""
+    asked = (run.request.window.key, run.request.route.target_table)
+    if asked != (stored.window, stored.target):
+        text = (
+            f"this requester has delivered {stored.window} into {'.'.join(stored.target)} and nobody cleared "
+            f"it; now it asks for {asked[0]} into {'.'.join(asked[1])}"
+        )
+        raise ConfigurationError("dpone.config.other_request", text, invocation_key=stored.invocation_key)
 
 
 def _was_cleared(task: jr.TaskRecord, requester: r.Requester) -> bool:
@@ -199,14 +211,12 @@ def plan_delivery(run: DeliveryRun, generation: int) -> FrozenPlan:
     route, window, ports = run.request.route, run.request.window, run.ports
     found = _identity(run)
     scope = identity.route_scope(route.effective_source_name, *route.source_table, route.window_column)
-    problems = route_problems(found.gate, scope, route)
     with ports.source:
-        try:
-            source, target, mapping = introspect(ports.source, ports.target, route)
-        except ConfigurationError as error:
-            raise ConfigurationError.of([*problems, *error.problems]) from None
+        source, target, mapping = introspect(ports.source, ports.target, route)
         query, unfit = compile_query(ports.source, route, window, source, mapping)
-    problems += [*mapping.problems, *unfit]
+    problems = [*mapping.problems, *unfit]
+    if route.window_column is None or route.window_column in {c.name for c in source.columns}:
+        problems += route_problems(found.gate, scope, route)  # a misspelt route is no other route
     if problems or query is None:
         raise ConfigurationError.of(problems)
     target_window = next((c.wire.name for c in mapping.columns if c.source == route.window_column), None)

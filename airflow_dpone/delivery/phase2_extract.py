@@ -83,9 +83,12 @@ def _same_table(run: DeliveryRun, now: r.SourceSnapshot) -> None:
 
 
 def _with_hint(run: DeliveryRun, error: SourceDataError) -> SourceDataError:
+    """The same error, with a query for the rows that it means if there is one."""
     column = next((c.source for c in run.frozen.columns if c.wire.name == error.fields.get("column")), None)
     hint = run.ports.source.find_rows_hint(run.frozen.query, column, error.code) if column else ""
-    action = f"Find such rows with: {hint} Mend them in the source, then clear the task." if hint else None
+    action = (
+        f"Count or measure them with: {hint} Mend them in the source, then clear the task." if hint else None
+    )
     return SourceDataError(error.code, error.message, next_action=action, **error.fields)
 
 

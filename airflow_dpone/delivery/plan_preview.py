@@ -10,7 +10,7 @@ from airflow_dpone.delivery.phase1_admit import compile_query, introspect, route
 from airflow_dpone.delivery.planning import ColumnMap, request_problems
 from airflow_dpone.delivery.ports import SourcePort, TargetPort, WriterPort
 from airflow_dpone.delivery.window import Window
-from airflow_dpone.errors import ConfigurationError
+from airflow_dpone.errors import ConfigurationError, Problem
 from airflow_dpone.settings import Route
 
 NOT_INITIALISED = "the target database is not initialised; the first delivery does it"
@@ -23,14 +23,15 @@ def preview(
     problems = request_problems(route, window, writer.backend)
     statements: dict[str, str] = {}
     with target, source:
-        found = target.identify(*route.target_table, initialise=False)
         try:
+            found = target.identify(*route.target_table, initialise=False)
             table, into, mapping = introspect(source, target, route)
         except ConfigurationError as error:
-            return r.Plan(route, window, (), (*problems, *error.problems), {}, None, ())
+            refused = error.problems or (Problem(error.code, "target_table", error.message),)
+            return r.Plan(route, window, (), (*problems, *refused), {}, None, ())
         query, unfit = compile_query(source, route, window, table, mapping)
         scope = identity.route_scope(route.effective_source_name, *route.source_table, route.window_column)
-        problems += [*route_problems(found.gate, scope, route), *mapping.problems, *unfit]
+        problems += [*mapping.problems, *unfit, *route_problems(found.gate, scope, route)]
         if query is not None:
             statements = {"read": query.text}
             ref = tr.TargetRef(

@@ -69,7 +69,8 @@ class SourcePort(AbstractContextManager["SourcePort"], Protocol):
         when the window column's type cannot take the bounds (Date: midnights, DateTime: whole seconds)."""
 
     def find_rows_hint(self, query: r.SourceQuery, column: str, code: str) -> str:
-        """A query a person can run to find the rows that a data error means; no values in it."""
+        """A query that counts or measures the rows that a data error means, no values in it; '' if there is
+        none."""
 
     def snapshot(self, query: r.SourceQuery) -> r.SourceSnapshot:
         """The table now: identity, mutations, patch parts, parts of the window's partitions."""

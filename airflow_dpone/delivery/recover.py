@@ -127,6 +127,8 @@ def after_failure(run: DeliveryRun, error: DponeError) -> None:
             run.record((S.INCIDENT, {"reason": error.code, "resumes_from": str(state)}))
         elif state in BEFORE_PUBLICATION and _ends_generation(error, run):
             retire(run, S.FAILED, _failed(error), ReleaseReason.NONPUBLICATION)
+            if error.retry == "backoff":
+                error.next_action += " This was the last try: clear the task to start again."
         run.record(_note(run, error))
     except DponeError as second:
         log.warning(

@@ -112,9 +112,11 @@ def held_by(connection: Connection, custody: jr.Custody, now: str) -> CustodyHel
         f"task {holder.delivery_task_id}{index} (generation {holder.generation}, {holder.state}) "
         f"for {age:.0f} s."
     )
+    incident = "A person must settle that incident first: docs/operations.md says how."
     return CustodyHeld(
         "dpone.custody.held",
         text,
+        next_action=incident if holder.state == DeliveryState.INCIDENT else None,
         target_key=custody.target_key,
         holder={
             "dag_id": holder.dag_id,

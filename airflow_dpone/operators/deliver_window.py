@@ -39,6 +39,7 @@ class DeliverWindowOperator(BaseOperator):
     :param writer: bulk writer, default the target's own. :param source_name: the source's name in the route's
         identity.
     :param deadline_sec: budget of one try. :param lease_ttl_sec: how long a silent worker is believed.
+    :param host_id: this machine's name for a SQLite journal and the spool; default: /etc/machine-id.
 
     Returns the delivery's result as JSON (< 2 KB).
     """
@@ -76,6 +77,7 @@ class DeliverWindowOperator(BaseOperator):
         source_name: str | None = None,
         deadline_sec: float = 14_400.0,
         lease_ttl_sec: float = 60.0,
+        host_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -97,6 +99,7 @@ class DeliverWindowOperator(BaseOperator):
         self.source_name = source_name
         self.deadline_sec = deadline_sec
         self.lease_ttl_sec = lease_ttl_sec
+        self.host_id = host_id
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Validates, delivers, returns the result as JSON. A failure that no retry can mend fails the task at
@@ -131,6 +134,7 @@ class DeliverWindowOperator(BaseOperator):
             requester=_requester(context),
             deadline_sec=self.deadline_sec,
             lease_ttl_sec=self.lease_ttl_sec,
+            host_id=self.host_id,
         )
         return result.to_json()
 

@@ -284,8 +284,11 @@ _FINDERS: dict[str, tuple[str, str]] = {
 
 
 def find_rows(query: SourceQuery, column: str, code: str) -> str:
-    """A query that finds, or measures, the rows that a data error of a source column means."""
-    what, condition = _FINDERS.get(code, ("count()", "isNotNull({c})"))
+    """A query that counts, or measures, the rows that a data error of a source column means; '' for
+    others."""
+    if code not in _FINDERS:
+        return ""
+    what, condition = _FINDERS[code]
     named = column_of_rows(column)
     terms = [query.predicate, condition.format(c=named)]
     return FIND_ROWS.format(

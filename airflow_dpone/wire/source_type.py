@@ -9,32 +9,35 @@ from functools import lru_cache
 _SHAPE = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(?:\((.*)\))?", re.DOTALL)
 _DECIMAL_BITS = {"Decimal32": 9, "Decimal64": 18, "Decimal128": 38, "Decimal256": 76}
 _WIDE_INTEGER = (
-    "is wider than any SQL Server integer; deliver toDecimal128(c, 0) from a view if 38 digits are enough"
+    "is wider than any SQL Server integer; add a column with toDecimal128(c, 0) and deliver that, "
+    "if 38 digits are enough"
 )
-_ADDRESS = "has no SQL Server type; deliver toString(c) from a view into nvarchar({})"
-_GEO = "is a geometry; deliver wkt(c) from a view into nvarchar(max)"
-_ANY_TYPE = "has a type per value; deliver one typed subcolumn or toString(c) from a view"
-_CLOCK = "is a time of day without a date; deliver the seconds as an integer from a view"
+_ADDRESS = "has no SQL Server type; add a column with toString(c) and deliver that into nvarchar({})"
+_GEO = "is a geometry; add a column with wkt(c) and deliver that into nvarchar(max)"
+_ANY_TYPE = (
+    "has a type per value; add a column with one typed subcolumn, or with toString(c), and deliver that"
+)
+_CLOCK = "is a time of day without a date; add a column with the seconds as an integer and deliver that"
 
 REFUSED_SOURCES: dict[str, str] = {
     "Int128": _WIDE_INTEGER,
     "UInt128": _WIDE_INTEGER,
     "Int256": _WIDE_INTEGER,
     "UInt256": _WIDE_INTEGER,
-    "BFloat16": "has no SQL Server type; deliver toFloat32(c), which is exact, from a view into real",
-    "Array": "holds many values in one cell; deliver toJSONString(c) from a view, or one row per element",
-    "Map": "holds many values in one cell; deliver toJSONString(c) from a view, or one column per key",
-    "Tuple": "holds many values in one cell; deliver one column per element from a view",
-    "Nested": "holds many values in one cell; deliver one row per element from a view",
-    "JSON": "rewrites what it stores; deliver toJSONString(c) from a view into nvarchar(max)",
-    "Object": "is the old JSON type; deliver toJSONString(c) from a view into nvarchar(max)",
+    "BFloat16": "has no SQL Server type; add a column with toFloat32(c), which is exact, for real",
+    "Array": "holds many values in one cell; add a column with toJSONString(c), or one row per element",
+    "Map": "holds many values in one cell; add a column with toJSONString(c), or one column per key",
+    "Tuple": "holds many values in one cell; add one column per element and deliver those",
+    "Nested": "holds many values in one cell; deliver a table with one row per element",
+    "JSON": "rewrites what it stores; add a column with toJSONString(c) and deliver that into nvarchar(max)",
+    "Object": "is the old JSON type; add a column with toJSONString(c) and deliver that into nvarchar(max)",
     "Variant": _ANY_TYPE,
     "Dynamic": _ANY_TYPE,
     "IPv4": _ADDRESS.format(15),
     "IPv6": _ADDRESS.format(39),
-    "AggregateFunction": "holds an unfinished aggregate; deliver finalizeAggregation(c) from a view",
+    "AggregateFunction": "holds an unfinished aggregate; add a column with finalizeAggregation(c)",
     "SimpleAggregateFunction": (
-        "changes its rows while parts merge; deliver a view that groups and aggregates them to plain types"
+        "changes its rows while parts merge; deliver a table that holds them aggregated to plain types"
     ),
     "Point": _GEO,
     "Ring": _GEO,
@@ -45,8 +48,8 @@ REFUSED_SOURCES: dict[str, str] = {
     "Geometry": _GEO,
     "Time": _CLOCK,
     "Time64": _CLOCK,
-    "Nothing": "holds no value but NULL; deliver CAST(NULL AS Nullable(Int32)) or the like from a view",
-    "QBit": "holds many values in one cell; deliver one column per element from a view",
+    "Nothing": "holds no value but NULL; add a column of a real type and deliver that",
+    "QBit": "holds many values in one cell; add one column per element and deliver those",
 }
 
 
@@ -74,7 +77,9 @@ def parse_source_type(text: str) -> SourceType | str:
         return f"{text!r} is not a ClickHouse type"
     name, arguments = match[1], (match[2] or "").strip()
     if name.startswith("Interval"):
-        return f"{name} is a span of time; deliver the number of its units as Int64 from a view"
+        return (
+            f"{name} is a span of time; add a column with the number of its units as Int64 and deliver that"
+        )
     if name in REFUSED_SOURCES:
         return f"{name} {REFUSED_SOURCES[name]}"
     if name == "Decimal" or name in _DECIMAL_BITS:
@@ -118,7 +123,7 @@ def _decimal(name: str, arguments: str, nullable: bool) -> SourceType | str:
     if precision > 38:
         return (
             f"Decimal({precision}, {scale}) has more digits than SQL Server's 38; "
-            f"deliver toDecimal128(c, {scale}) from a view if 38 digits are enough"
+            f"add a column with toDecimal128(c, {scale}) and deliver that if 38 digits are enough"
         )
     return SourceType("Decimal", (precision, scale), nullable)
 
@@ -128,6 +133,6 @@ def _datetime64(arguments: str, nullable: bool) -> SourceType | str:
     if scale > 6:
         return (
             f"DateTime64({scale}) counts finer than the microseconds of this product; "
-            "deliver toDateTime64(c, 6, 'UTC') from a view if the digits behind are zero"
+            "add a column with toDateTime64(c, 6, 'UTC') and deliver that if the digits behind are zero"
         )
     return SourceType("DateTime64", (scale,), nullable)

@@ -23,7 +23,7 @@ _MAX_LENGTH = {"nvarchar": 4000, "binary": 8000, "varbinary": 8000}
 _LEGACY_TIME = "rounds to its own tick; use datetime2(n)"
 _CODE_PAGE = "stores text in a code page that cannot hold every character; use nvarchar(n) or nvarchar(max)"
 _OLD_LOB = "is deprecated and has no exact comparison; use {}"
-_NOT_WRITTEN = "is produced by SQL Server and never written; leave the column out of `columns`"
+_NOT_WRITTEN = "is produced by SQL Server and never written; deliver into a table without it"
 
 REFUSED_TARGETS: dict[str, str] = {
     "datetime": f"{_LEGACY_TIME} (1/300 second here)",

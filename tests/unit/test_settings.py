@@ -116,7 +116,7 @@ def test_every_error_pickles_and_tells_what_to_do(code: str) -> None:
         error.next_action,
         "FAILED",
     )
-    assert str(again) == f"It happened. Next: {error.next_action} [{code}]"
+    assert str(again) == f"It happened. State: FAILED. Next: {error.next_action} [{code}]"
     assert error.next_action.endswith(".")
 
 

@@ -9,7 +9,8 @@ import pytest
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery.states import DeliveryState
-from airflow_dpone.errors import DponeError, SourceUnavailable, TargetBusy
+from airflow_dpone.delivery.window import Window
+from airflow_dpone.errors import ConfigurationError, DponeError, SourceUnavailable, TargetBusy
 from tests.fakes.source import ReadFault
 from tests.fakes.world import World, as_set, order, orders, requester
 
@@ -169,3 +170,15 @@ def test_results_stay_small_however_long_the_names_are(world: World) -> None:
     import json
 
     assert len(json.dumps(result.to_json())) < 2_048
+
+
+def test_a_finished_delivery_does_not_stand_for_a_window_that_was_never_delivered(world: World) -> None:
+    """Returning the old result would look like a delivery of the new window."""
+    world.deliver()
+    other = Window.of_key("2027-01-01T00:00:00.000000Z/2027-01-02T00:00:00.000000Z")
+    with pytest.raises(ConfigurationError) as caught:
+        world.deliver(window=other)
+    assert caught.value.code == "dpone.config.other_request"
+    assert len(world.target.receipts()) == 1
+    cleared = world.deliver(requester(try_number=2, ti_id="run-1-try-2", max_tries=3), window=other)
+    assert (cleared.generation, cleared.window) == (2, other.key)

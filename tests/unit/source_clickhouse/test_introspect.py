@@ -17,6 +17,7 @@ GOOD: dict[str, list[list[str]]] = {
     "system.mutations": [["m_1", "1"]],
     "startsWith(partition_id, 'patch-') ORDER": [],
     "sum(rows)": [["12"]],
+    "serverUUID": [[introspect.NO_UUID]],
 }
 
 

@@ -180,8 +180,12 @@ def test_settings_are_rendered_as_their_kind() -> None:
 def test_a_hint_has_the_window_and_no_value() -> None:
     """[settled 2.18]"""
     query = query_of("Int64", "DateTime", window_column="col 1", window=JANUARY)
-    for code in (row for row in CATALOGUE if row.startswith("dpone.source.")):
-        text = find_rows(query, "col 0", code)
+    hints = {code: find_rows(query, "col 0", code) for code in CATALOGUE if code.startswith("dpone.source.")}
+    assert {code for code, text in hints.items() if text} == {
+        f"dpone.source.{what}"
+        for what in ("nan", "infinite", "subnormal", "utf8", "too_long", "decimal", "range")
+    }
+    for text in filter(None, hints.values()):
         assert query.predicate in text
         assert "`shop`.`orders`" in text
     assert find_rows(query_of("Int64"), "col 0", "dpone.source.nan").endswith(

@@ -145,7 +145,7 @@ def test_a_refused_pair_says_what_to_use(source: str, target: str, code: str, wo
         ("IPv4", "nvarchar(15)"),
         ("IPv6", "nvarchar(39)"),
         ("AggregateFunction(sum, UInt64)", "finalizeAggregation(c)"),
-        ("SimpleAggregateFunction(sum, UInt64)", "groups and aggregates"),
+        ("SimpleAggregateFunction(sum, UInt64)", "aggregated to plain types"),
         ("Point", "wkt(c)"),
         ("Ring", "wkt(c)"),
         ("MultiPolygon", "wkt(c)"),
@@ -153,7 +153,7 @@ def test_a_refused_pair_says_what_to_use(source: str, target: str, code: str, wo
         ("Time", "seconds"),
         ("Time64(3)", "seconds"),
         ("BFloat16", "toFloat32(c)"),
-        ("Nullable(Nothing)", "typed NULL|CAST(NULL"),
+        ("Nullable(Nothing)", "a column of a real type"),
         ("LowCardinality(Nullable(IPv4))", "nvarchar(15)"),
         ("Weather", "`types`"),
         ("FixedString", "has no length"),
@@ -175,7 +175,7 @@ def test_every_refused_source_type_has_its_reason() -> None:
         found = resolve("c", name, "nvarchar(max)", True)
         assert isinstance(found, Problem)
         assert found.message.startswith(f"{name} {reason}")
-        assert "deliver" in reason
+        assert "deliver" in reason or "add a column" in reason
 
 
 @pytest.mark.parametrize("name", REFUSED_TARGETS)
