@@ -170,9 +170,10 @@ def freeze_plan(run: DeliveryRun) -> None:
     _check_space(run)
     planned = plan_delivery(run, run.frozen.generation if run.plan else _next_generation(run))
     if run.history is not None:
-        if planned.invocation_key == run.frozen.invocation_key:
+        same_table = planned.source_uuid == run.frozen.source_uuid
+        if same_table and planned.invocation_key == run.frozen.invocation_key:
             return
-        log.info("the configuration changed before anything was extracted: planning anew")
+        log.info("the configuration or the source table changed before anything was extracted: planning anew")
         recover.retire(run, S.RETIRED, {"reason": "replanned"}, ReleaseReason.NONPUBLICATION)
         planned = replace(planned, generation=planned.generation + 1)
     run.history = History(planned.invocation_key)

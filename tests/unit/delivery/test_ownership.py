@@ -219,6 +219,13 @@ def test_a_schema_that_changes_in_the_source_before_extraction_is_planned_anew(w
     assert world.deliver(RETRY, route=world.route(columns=names)).generation == 2
 
 
+def test_a_source_table_that_was_replaced_before_extraction_is_planned_anew(world: World) -> None:
+    """The same columns, another table: the old plan would refuse to read it for ever."""
+    stop_at(world, "PLANNED")
+    world.source.edit(uuid="5f0f3c1a-0000-4000-8000-00000000000f")
+    assert world.deliver(RETRY).generation == 2
+
+
 def test_a_task_may_not_change_its_target_while_it_holds_the_old_one(world: World) -> None:
     stop_at(world, "STAGED")
     world.target.create_table(SCHEMA, "elsewhere", TARGET_COLUMNS)
