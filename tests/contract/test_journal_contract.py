@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +24,6 @@ from tests.contract.journal_cases import (
     OTHER_TARGET,
     RELEASED,
     ROUTE,
-    STORES,
     TARGET,
     TO_PUBLISHED,
     WINDOW,
@@ -40,24 +37,6 @@ from tests.contract.journal_cases import (
 )
 
 S, D, A = DeliveryState, DeliveryEvent, AttemptEvent
-
-
-@pytest.fixture(params=sorted(STORES))
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return STORES[request.param](tmp_path)
-
-
-@pytest.fixture
-def journal(store: Store) -> Iterator[JournalPort]:
-    with store.open() as opened:
-        yield opened
-
-
-@pytest.fixture
-def second(store: Store) -> Iterator[JournalPort]:
-    """Another session of the same journal, as another process would have it."""
-    with store.open() as opened:
-        yield opened
 
 
 def code(caught: pytest.ExceptionInfo[Any]) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,11 +25,9 @@ from airflow_dpone.delivery.states import (
 from airflow_dpone.errors import JournalError
 from tests.contract.journal_cases import (
     RELEASED,
-    STORES,
     TO_COMPLETED,
     TO_PUBLISHED,
     Delivery,
-    Store,
     begin,
     evidence,
     requester,
@@ -39,24 +35,6 @@ from tests.contract.journal_cases import (
 )
 
 S, D, A = DeliveryState, DeliveryEvent, AttemptEvent
-
-
-@pytest.fixture(params=sorted(STORES))
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return STORES[request.param](tmp_path)
-
-
-@pytest.fixture
-def journal(store: Store) -> Iterator[JournalPort]:
-    with store.open() as opened:
-        yield opened
-
-
-@pytest.fixture
-def second(store: Store) -> Iterator[JournalPort]:
-    """Another session of the same journal, as another process would have it."""
-    with store.open() as opened:
-        yield opened
 
 
 def code(caught: pytest.ExceptionInfo[Any]) -> str:
