@@ -20,6 +20,7 @@ connection string or a secret: columns, rows (ordinals), ids and counts only.
       Incident             something happened that only a person can judge
       JournalError         the journal is missing, broken, newer or older
       SpoolError           a sealed chunk is missing or damaged
+      InternalError        a fault of this product or of a driver
 """
 
 from __future__ import annotations
@@ -205,6 +206,10 @@ class Incident(DponeError):
 class JournalError(DponeError):
     """The journal is missing, not migrated, damaged, of a newer version, or not the one that this target
     knows."""
+
+
+class InternalError(DponeError):
+    """A fault of this product or of a driver; the cause is attached, only its class is named."""
 
 
 class SpoolError(DponeError):

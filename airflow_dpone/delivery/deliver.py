@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from airflow_dpone.delivery import (
     phase1_admit,
     phase2_extract,
@@ -16,7 +18,9 @@ from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery.crash_points import observe
 from airflow_dpone.delivery.ports import Ports
 from airflow_dpone.delivery.run import DeliveryRun, Request
-from airflow_dpone.errors import DponeError
+from airflow_dpone.errors import DponeError, InternalError
+
+log = logging.getLogger(__name__)
 
 PHASES = (
     phase1_admit.PHASE,
@@ -47,6 +51,21 @@ def deliver(ports: Ports, request: Request) -> r.DeliveryResult:
     except DponeError as error:
         recover.after_failure(run, error)
         raise
+    except Exception as fault:  # a fault of ours or of a driver must not leave the target blocked
+        wrapped = InternalError(
+            "dpone.delivery.unexpected", f"an unexpected {type(fault).__name__} was raised"
+        )
+        recover.after_failure(run, wrapped)
+        raise wrapped from fault
     finally:
-        if run.lease is not None:
-            run.ports.journal.release(run.lease)
+        _release(run)
+
+
+def _release(run: DeliveryRun) -> None:
+    """Nothing depends on it: a lease that is not given back expires, and the fence protects meanwhile."""
+    if run.lease is None:
+        return
+    try:
+        run.ports.journal.release(run.lease)
+    except DponeError as error:
+        log.warning("the lease could not be given back, it expires by itself: %s", error.code)

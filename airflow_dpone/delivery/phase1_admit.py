@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from uuid import UUID
 
 from airflow_dpone.delivery import identity, recover
 from airflow_dpone.delivery import journal_records as jr
@@ -27,7 +28,14 @@ from airflow_dpone.delivery.states import (
     ReleaseReason,
 )
 from airflow_dpone.delivery.window import Window
-from airflow_dpone.errors import CapacityError, ConfigurationError, Incident, JournalError, Problem
+from airflow_dpone.errors import (
+    CapacityError,
+    ConfigurationError,
+    Incident,
+    JournalError,
+    Problem,
+    TargetRejected,
+)
 from airflow_dpone.settings import Route
 
 log = logging.getLogger(__name__)
@@ -67,8 +75,18 @@ def _same_request(run: DeliveryRun, stored: r.DeliveryResult) -> None:
 
 
 def _was_cleared(task: jr.TaskRecord, requester: r.Requester) -> bool:
-    recreated = requester.try_number <= task.try_number and requester.ti_id != task.ti_id
+    recreated = requester.try_number <= task.try_number and _is_newer(requester.ti_id, task.ti_id)
     return requester.max_tries != task.max_tries or recreated
+
+
+def _is_newer(ti_id: str, recorded: str) -> bool:
+    """Airflow's task instance ids are UUIDs of version 7, ordered by time: an earlier try that wakes up late
+    has a smaller one. Other ids only tell whether they differ."""
+    try:
+        now, then = UUID(ti_id), UUID(recorded)
+    except ValueError:
+        return ti_id != recorded
+    return now > then if now.version == then.version == 7 else now != then
 
 
 def admit(run: DeliveryRun) -> None:
@@ -133,6 +151,7 @@ def resume_open_generation(run: DeliveryRun) -> None:
     run.resumed_from = run.state
     log.info("resumed at %s: an earlier call ended without finishing it", run.state)
     run.record(jr.PutNote(newest.invocation_key, resume_state=str(run.state)))
+    _target_is_not_ahead(run)
     _same_incarnation(run)
     if run.state is S.INCIDENT:
         reason = history.required(S.INCIDENT)["reason"]
@@ -142,15 +161,34 @@ def resume_open_generation(run: DeliveryRun) -> None:
     _note_tuning(run)
 
 
+def _target_is_not_ahead(run: DeliveryRun) -> None:
+    """The gate names this generation's publication while the journal says that there was none."""
+    gate = _identity(run).gate
+    if (
+        gate is None
+        or gate.last_operation_id != run.frozen.operation_id
+        or run.state not in BEFORE_PUBLICATION
+    ):
+        return
+    if run.chain.last(S.PUBLISHING) is None:
+        text = "the target has published this generation and the journal has forgotten it: its end was lost"
+        raise JournalError("dpone.journal.older_than_target", text, journal_id=run.ports.journal.journal_id)
+    text = "the target has published this generation although it was proved not effective"
+    raise Incident("dpone.publish.receipt_differs", text, operation_id=run.frozen.operation_id)
+
+
 def _same_incarnation(run: DeliveryRun) -> None:
     found, planned = _identity(run), run.frozen.target
     if run.state is S.CHECKPOINTED:
         return  # nothing is left to do with the table itself
-    if (found.object_id, found.created) != (planned.object_id, planned.created):
-        text = (
-            f"{planned.schema}.{planned.table} was dropped and created again while a delivery of it was open"
-        )
-        raise Incident("dpone.target.incarnation_gone", text, target=planned.target_key)
+    if (found.object_id, found.created) == (planned.object_id, planned.created):
+        return
+    text = (
+        f"{planned.schema}.{planned.table} was dropped and created again (or lost the comment that marks it)"
+    )
+    if run.state in BEFORE_PUBLICATION:
+        raise TargetRejected("dpone.target.replaced", f"{text} before anything was published into it")
+    raise Incident("dpone.target.incarnation_gone", f"{text} while a delivery of it was open")
 
 
 def _note_tuning(run: DeliveryRun) -> None:
@@ -175,7 +213,7 @@ def freeze_plan(run: DeliveryRun) -> None:
             return
         log.info("the configuration or the source table changed before anything was extracted: planning anew")
         recover.retire(run, S.RETIRED, {"reason": "replanned"}, ReleaseReason.NONPUBLICATION)
-        planned = replace(planned, generation=planned.generation + 1)
+        planned = replace(planned, generation=_next_generation(run))
     run.history = History(planned.invocation_key)
     run.plan = planned
     run.record(
@@ -196,8 +234,10 @@ def freeze_plan(run: DeliveryRun) -> None:
 
 
 def _next_generation(run: DeliveryRun) -> int:
-    newest = run.ports.journal.newest_invocation(run.request.requester.delivery_key)
-    return newest.generation + 1 if newest else 1
+    """Above every generation that this journal opened or that another journal published in this database."""
+    key = run.request.requester.delivery_key
+    newest = run.ports.journal.newest_invocation(key)
+    return max(newest.generation if newest else 0, run.ports.target.newest_generation(key)) + 1
 
 
 def _check_space(run: DeliveryRun) -> None:

@@ -104,10 +104,10 @@ def _window_problems(
     if route.strategy == "full_refresh" or name is None:
         return []
     mapped = next((column for column in found.values() if column.source == name), None)
+    if name not in source:
+        return _missing(name, source, "window column", route.source_table[1]) if route.columns is None else []
     if mapped is None:
-        named_before = name not in source and route.columns is not None
-        text = "the window column is not among the delivered columns"
-        return [] if named_before else [Problem("dpone.config.unknown_column", name, text)]
+        return []  # it is delivered but its types do not fit, which is named already
     kind = mapped.wire.pair.target_type
     if kind.split("(")[0] in WINDOW_TYPES:
         return []

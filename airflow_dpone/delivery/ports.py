@@ -203,6 +203,10 @@ class TargetPort(AbstractContextManager["TargetPort"], Protocol):
         After it has answered, no publication with a smaller fence can become effective.
         """
 
+    def newest_generation(self, delivery_key: str) -> int:
+        """The highest generation of this requester that any journal published in this database; 0 when
+        none."""
+
     def read_receipt(self, operation_id: str) -> tr.Receipt | None:
         """Reads a receipt in a session of its own."""
 

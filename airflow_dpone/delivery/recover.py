@@ -123,8 +123,12 @@ def after_failure(run: DeliveryRun, error: DponeError) -> None:
         return
     state = run.state
     try:
-        if isinstance(error, Incident) and state is not S.INCIDENT and state and may_move(state, S.INCIDENT):
-            run.record((S.INCIDENT, {"reason": error.code, "resumes_from": str(state)}))
+        if state is S.INCIDENT:
+            error.state_after = str(state)
+            return  # the first reason stays the one that people read
+        if isinstance(error, Incident) and state and may_move(state, S.INCIDENT):
+            said = {"reason": error.code, "said": error.message[:500], "resumes_from": str(state)}
+            run.record((S.INCIDENT, said))
         elif state in BEFORE_PUBLICATION and _ends_generation(error, run):
             retire(run, S.FAILED, _failed(error), ReleaseReason.NONPUBLICATION)
             if error.retry == "backoff":
@@ -169,7 +173,11 @@ def retire(run: DeliveryRun, end: DeliveryState, payload: r.Json, reason: Releas
     """
     from airflow_dpone.delivery.phase4_verify import drop_prepared
 
-    with run.open_target():
+    with run.open_target() as target:
+        if target.read_receipt(run.frozen.operation_id) is not None:
+            raise _incident(
+                "dpone.publish.receipt_differs", "there is a receipt of what should not be there", run
+            )
         drop_prepared(run)
         for attempt in list(run.chain.attempts.values()):
             if not attempt.is_over:

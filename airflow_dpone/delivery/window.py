@@ -106,8 +106,9 @@ def _bound_problems(where: str, bound: object) -> list[Problem]:
 def _order_problems(start: datetime, end: datetime) -> list[Problem]:
     if start == end:
         text = (
-            f"start and end are both {instant_text(start)}: an empty interval delivers nothing. A plain cron "
-            "schedule gives such intervals in Airflow 3; use CronDataIntervalTimetable"
+            f"start and end are both {instant_text(start)}: an empty interval delivers nothing. Runs of a "
+            "plain cron schedule, and manual ones, have such intervals in Airflow 3; use "
+            "CronDataIntervalTimetable, or window_start and window_end, or the run's configuration"
         )
         return [Problem("dpone.config.window", "window", text)]
     if start > end:

@@ -3,6 +3,7 @@ guess."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -44,8 +45,12 @@ def _given(value: Any) -> Any:
 
 def _configured(context: Mapping[str, Any]) -> Mapping[str, Any] | None:
     dag_run = context.get("dag_run")
-    window = (getattr(dag_run, "conf", None) or {}).get("window")
+    conf = getattr(dag_run, "conf", None) or {}
+    window = conf.get("window")
     if window is None:
+        misspelt = difflib.get_close_matches("window", [str(key) for key in conf], n=1)
+        if misspelt:
+            raise _refused(f"the run's configuration has {misspelt[0]!r}: did you mean {_SHAPE}?")
         return None
     if not isinstance(window, Mapping) or set(window) != {"start", "end"}:
         raise _refused(f"the run's configuration must be {_SHAPE}")

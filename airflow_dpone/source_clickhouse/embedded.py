@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -28,6 +30,18 @@ from airflow_dpone.wire.types import WireLayout
 LOCK_NAME = "dpone.lock"
 _open_here: dict[str, int] = {}
 """Directories that this process has open, with the number of sources on each: the engine takes one only."""
+
+
+_forked = threading.Event()
+
+
+def _note_fork() -> None:
+    """chDB leaves state behind even when it is closed: a query in a forked child never returns."""
+    if "chdb" in sys.modules:
+        _forked.set()
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 
 class EmbeddedSource:
@@ -55,6 +69,9 @@ class EmbeddedSource:
     # ---- open and close --------------------------------------------------------------------------------
 
     def __enter__(self) -> EmbeddedSource:
+        if _forked.is_set():
+            text = "this process was forked from one that had loaded chDB; the engine would hang in it"
+            raise SourceUnavailable("dpone.source.forked", text, path=self._path)
         self._check_directory()
         directory = os.path.realpath(self._path)
         others = [other for other in _open_here if other != directory]

@@ -158,7 +158,8 @@ def _rolled_back(
         return tr.PublishOutcome("rolled_back", reason.code, None, reason.detail)
     if isinstance(reason, duckdb.ConstraintException):
         number = _constraint_number(session, request, bounds)
-        text = "a constraint of the target refused the rows"
+        kinds = {515: "a NOT NULL constraint", 547: "a CHECK constraint", 2627: "a unique or primary key"}
+        text = f"{kinds.get(number, 'a constraint')} of the target refused the rows"
         return tr.PublishOutcome("rolled_back", "dpone.publish.constraint", number, text)
     text = f"DuckDB said {type(reason).__name__}"
     return tr.PublishOutcome("rolled_back", "dpone.publish.failed", None, text)

@@ -230,6 +230,11 @@ RECEIPT_OF_GENERATION = """
 SELECT count(*) FROM dpone.delivery_receipt WHERE delivery_key = $delivery_key AND generation = $generation
 """
 
+# The highest generation of a requester, whichever journal and table it was for.
+NEWEST_GENERATION = """
+SELECT coalesce(max(generation), 0) FROM dpone.delivery_receipt WHERE delivery_key = $delivery_key
+"""
+
 # The proof of a publication, written inside it.
 INSERT_RECEIPT = (
     f"INSERT INTO dpone.delivery_receipt ({', '.join(RECEIPT_COLUMNS)}) "

@@ -204,6 +204,11 @@ class EmbeddedTarget(AbstractContextManager["EmbeddedTarget"]):
                     )
             return tr.ProbeAnswer(receipt, before.last_operation_id, before.in_flight_operation_id)
 
+    def newest_generation(self, delivery_key: str) -> int:
+        """Of every journal and table of this file."""
+        with mapped("reading receipts"):
+            return self._session.number(sql.NEWEST_GENERATION, {"delivery_key": bytes.fromhex(delivery_key)})
+
     def read_receipt(self, operation_id: str) -> tr.Receipt | None:
         """In a session of its own: what it sees is committed."""
         with mapped("reading a receipt"):

@@ -362,3 +362,37 @@ def test_cleared_and_rerun_on_the_real_engines(home: Path) -> None:
     )
     assert rerun.generation == 3
     assert [row[0] for row in sorted(look(home)["receipts"])] == [1, 2, 3]
+
+
+FORKED = """
+import os, sys
+from pathlib import Path
+from airflow_dpone import deliver
+from airflow_dpone.errors import SourceUnavailable
+from tests.crash.embedded_world import REQUESTER, WINDOW, in_shop, route
+home = Path(sys.argv[1])
+in_shop(home, "SELECT 1")
+pid = os.fork()
+if pid == 0:
+    try:
+        deliver(
+            route(home), WINDOW, journal=home / "journal.db", spool=home / "spool", requester=REQUESTER
+        )
+    except SourceUnavailable as error:
+        print(error.code, flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+"""
+
+
+def test_a_forked_process_is_refused_instead_of_hanging(home: Path) -> None:
+    """chDB leaves threads behind even when it is closed; a query in a forked child never returns."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED, str(home)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.split() == ["dpone.source.forked"], done.stderr[-2000:]

@@ -359,6 +359,12 @@ class SqliteTarget(faults.TargetFile):
             receipt, gate.last_operation_id if gate else None, gate.in_flight_operation_id if gate else None
         )
 
+    def newest_generation(self, delivery_key: str) -> int:
+        """Of every journal and table of this file."""
+        connection, _ = self._begin("newest_generation")
+        query = 'SELECT coalesce(max(generation), 0) FROM "dpone.delivery_receipt" WHERE delivery_key = ?'
+        return int(connection.execute(query, (delivery_key,)).fetchone()[0])
+
     def read_receipt(self, operation_id: str) -> tr.Receipt | None:
         """In a session of its own."""
         _, fault = self._begin("read_receipt")

@@ -68,6 +68,13 @@ def test_another_shape_of_configuration_is_refused(conf: Any) -> None:
     assert "run's configuration must be" in refusal(context=context(conf=conf))
 
 
+def test_a_misspelt_window_is_not_another_window() -> None:
+    conf = {"windw": {"start": "2026-03-01T00:00:00Z", "end": "2026-03-02T00:00:00Z"}}
+    assert "did you mean" in refusal(context=context(conf=conf, start=DAY, end=NEXT))
+    other = {"colour": "red"}
+    assert choose_window("window_replace", None, None, context(other, DAY, NEXT)) == Window(DAY, NEXT)
+
+
 def test_a_run_without_interval_says_what_to_do() -> None:
     """B81: manual and asset-triggered runs of Airflow 3 have no interval."""
     assert "no data interval" in refusal()

@@ -10,7 +10,13 @@ from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery.states import DeliveryState
 from airflow_dpone.delivery.window import Window
-from airflow_dpone.errors import ConfigurationError, DponeError, SourceUnavailable, TargetBusy
+from airflow_dpone.errors import (
+    ConfigurationError,
+    DponeError,
+    InternalError,
+    SourceUnavailable,
+    TargetBusy,
+)
 from tests.fakes.source import ReadFault
 from tests.fakes.world import World, as_set, order, orders, requester
 
@@ -182,3 +188,31 @@ def test_a_finished_delivery_does_not_stand_for_a_window_that_was_never_delivere
     assert len(world.target.receipts()) == 1
     cleared = world.deliver(requester(try_number=2, ti_id="run-1-try-2", max_tries=3), window=other)
     assert (cleared.generation, cleared.window) == (2, other.key)
+
+
+def test_an_earlier_try_that_wakes_up_late_is_no_clear(world: World) -> None:
+    """Airflow's task instance ids are ordered by time: the older one cannot be a re-created run's."""
+    old, new = "01a2285d-03e9-7263-9d07-fa8ba3c64e97", "01a2285e-b36d-79b4-9029-4f3e2c570b0c"
+    world.deliver(requester(try_number=2, ti_id=new))
+    assert world.deliver(requester(try_number=1, ti_id=old)).already
+    assert not world.deliver(requester(try_number=1, ti_id="01a2285f-b36d-79b4-9029-4f3e2c570b0c")).already
+    assert len(world.target.receipts()) == 2
+
+
+def test_a_fault_of_a_driver_ends_as_cleanly_as_any_other(world: World) -> None:
+    class Broken:
+        def __init__(self, journal: Any) -> None:
+            self._journal = journal
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._journal, name)
+
+        def checkpoint(self, *_: object) -> None:
+            raise ZeroDivisionError("a value that nobody may see")
+
+    last = requester(try_number=3, ti_id="run-1-try-3")
+    with pytest.raises(InternalError) as caught:
+        world.deliver(last, wrap_journal=Broken)
+    assert "nobody may see" not in str(caught.value)
+    assert caught.value.state_after == "EVIDENCED"
+    assert world.deliver(last).resumed_from == "EVIDENCED"

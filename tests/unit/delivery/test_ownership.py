@@ -17,6 +17,7 @@ from airflow_dpone.errors import (
     Incident,
     JournalError,
     LeaseHeld,
+    TargetRejected,
 )
 from airflow_dpone.journal.migrate import migrate
 from airflow_dpone.settings import Limits, Options
@@ -119,7 +120,22 @@ def test_a_route_may_gain_a_column_and_still_owns_its_target(tmp_path) -> None:
     assert world.deliver(OTHER, route=wider).rows == 6
 
 
-@pytest.mark.parametrize("state", ["PLANNED", "EXTRACTED", "STAGED", "PREPARED", "UNKNOWN", "EVIDENCED"])
+@pytest.mark.parametrize("state", ["PLANNED", "EXTRACTED", "STAGED", "PREPARED"])
+def test_a_target_that_was_replaced_before_publication_costs_a_generation_and_no_more(
+    world: World, state: str
+) -> None:
+    """Nothing of the delivery was in the old table, so nothing is in doubt."""
+    stop_at(world, state)
+    world.target.recreate_table(SCHEMA, TABLE)
+    with pytest.raises(TargetRejected) as raised:
+        world.deliver(RETRY)
+    assert (raised.value.code, raised.value.state_after) == ("dpone.target.replaced", "FAILED")
+    assert world.untidy() == []
+    assert world.deliver(RETRY).generation == 2
+    assert world.rows() == as_set(orders(6))
+
+
+@pytest.mark.parametrize("state", ["UNKNOWN", "EVIDENCED"])
 def test_a_target_that_was_replaced_while_a_delivery_was_open_is_an_incident(
     world: World, state: str
 ) -> None:
@@ -132,6 +148,28 @@ def test_a_target_that_was_replaced_while_a_delivery_was_open_is_an_incident(
     assert world.custody().held
     with pytest.raises(Incident):
         world.deliver(requester(try_number=3, ti_id="run-1-try-3"))
+
+
+def test_the_first_reason_of_an_incident_stays_readable(world: World) -> None:
+    stop_at(world, "EVIDENCED")
+    world.target.recreate_table(SCHEMA, TABLE)
+    for number in (2, 3):
+        with pytest.raises(Incident):
+            world.deliver(requester(try_number=number, ti_id=f"run-1-try-{number}"))
+    row = world.invocation()
+    assert row.last_error_code == "dpone.target.incarnation_gone"
+    assert "dropped and created again" in (row.reason or "")
+
+
+def test_another_journal_in_the_same_database_does_not_collide_with_the_same_run(world: World) -> None:
+    """Two Airflows, the same DAG and run, two tables: the second one's generation goes on after the first's."""
+    world.deliver()
+    world.target.create_table(SCHEMA, "elsewhere", TARGET_COLUMNS)
+    other = World.create(world.root / "other")
+    other.target.path = world.target.path
+    made = other.deliver(route=other.route(target_table=(SCHEMA, "elsewhere")))
+    assert made.generation == 2
+    assert len(world.target.receipts()) == 2
 
 
 def test_a_target_that_was_replaced_after_the_checkpoint_does_not_block_the_cleanup(world: World) -> None:
