@@ -33,6 +33,7 @@ def deliver(
     deadline_sec: float = 14_400.0,
     lease_ttl_sec: float = 60.0,
     host_id: str | None = None,
+    spool_conn_id: str | None = None,
     on_progress: Progress | None = None,
     observer: Observer | None = None,
 ) -> DeliveryResult:
@@ -41,7 +42,8 @@ def deliver(
     :param route: what goes where. :param window: ``Window(start, end)``, or ``Window.full()`` for a full
         refresh.
     :param journal: path of a SQLite file, or a SQLAlchemy URL; must be migrated (``db migrate``).
-    :param spool: directory for sealed chunks; made if absent, private to the user.
+    :param spool: directory for sealed chunks, made if absent, private to the user; or the URL of a place in
+        an object store that every worker reaches (``s3://bucket/prefix``).
     :param requester: who asks; the same requester resumes, another one is refused while this one is
         unfinished.
     :param rerun: deliver a finished window again, as the next generation.
@@ -49,6 +51,7 @@ def deliver(
         believed.
     :param host_id: this machine's name for a SQLite journal and a local spool; default: /etc/machine-id. For
         containers, the same as at ``db migrate --host-id``.
+    :param spool_conn_id: the Airflow connection that holds the credentials of a spool's URL.
     :param on_progress: called with (phase, done, total or None, unit).
     :param observer: called with each crash point (tests).
     :returns: only for a completed delivery, also one that was completed before (``already=True``).
@@ -60,10 +63,10 @@ def deliver(
     from airflow_dpone.delivery.deliver import deliver as run_delivery
     from airflow_dpone.delivery.run import Request
 
-    problems = _call_problems(spool, deadline_sec, lease_ttl_sec)
+    places = Places(journal, spool, host_id, spool_conn_id)
+    problems = _call_problems(places, deadline_sec, lease_ttl_sec)
     if problems:
         raise ConfigurationError.of(problems)
-    places = Places(journal, spool, host_id)
     with open_ports(route, places, progress=on_progress, observer=observer) as ports:
         return run_delivery(ports, Request(route, window, requester, rerun, deadline_sec, lease_ttl_sec))
 
@@ -82,11 +85,13 @@ def plan(route: Route, window: Window) -> Plan:
 
 @dataclass(frozen=True)
 class Places:
-    """Where journal and spool are, and which machine they take this one for (None: /etc/machine-id)."""
+    """Where journal and spool are, which machine they take this one for (None: /etc/machine-id), and the
+    connection of a spool's URL."""
 
     journal: str | Path
     spool: str | Path
     host_id: str | None = None
+    spool_conn_id: str | None = None
 
 
 class open_ports:  # noqa: N801 - used as a function
@@ -120,15 +125,35 @@ class open_ports:  # noqa: N801 - used as a function
         self._stack.close()
 
 
-def _call_problems(spool: str | Path, deadline_sec: float, lease_ttl_sec: float) -> list[Problem]:
-    problems = []
-    if not os.path.isabs(spool):
-        problems.append(Problem("dpone.config.field", "spool", "must be an absolute path"))
+def airflow_home() -> str:
+    """Where Airflow keeps its files; without Airflow's configuration, as Airflow itself decides."""
+    return os.environ.get("AIRFLOW_HOME") or os.path.expanduser("~/airflow")
+
+
+def _call_problems(places: Places, deadline_sec: float, lease_ttl_sec: float) -> list[Problem]:
+    problems = spool_problems(places)
     if not deadline_sec > 0:
         problems.append(Problem("dpone.config.field", "deadline_sec", "must be greater than 0"))
     low, high = LEASE_TTL_SEC
     if not low <= lease_ttl_sec <= high:
         problems.append(Problem("dpone.config.field", "lease_ttl_sec", f"must lie in {low:g}..{high:g}"))
+    return problems
+
+
+def spool_problems(places: Places) -> list[Problem]:
+    """What is wrong with the address of the spool."""
+    from airflow_dpone.spool.addresses import is_url, url_problem
+
+    if is_url(places.spool):
+        problem = url_problem(str(places.spool))
+        return [problem] if problem else []
+    problems = []
+    if not os.path.isabs(places.spool):
+        text = "must be an absolute path, or the URL of a place in an object store"
+        problems.append(Problem("dpone.config.field", "spool", text))
+    if places.spool_conn_id is not None:
+        text = "is for the URL of an object store; a local directory has no connection"
+        problems.append(Problem("dpone.config.field", "spool_conn_id", text))
     return problems
 
 
@@ -165,6 +190,13 @@ def _open_journal(places: Places) -> JournalPort:
 
 
 def _open_spool(places: Places) -> SpoolPort:
+    from airflow_dpone.spool.addresses import is_url
+
+    if is_url(places.spool):
+        from airflow_dpone.spool.object_storage import ObjectSpool
+
+        cache = os.path.join(airflow_home(), "dpone", "spool_cache")
+        return ObjectSpool(str(places.spool), cache, conn_id=places.spool_conn_id)
     from airflow_dpone.spool.local import LocalSpool
 
     return LocalSpool(str(places.spool), host_id=places.host_id)

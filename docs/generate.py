@@ -19,30 +19,15 @@ from airflow_dpone.delivery import states
 from airflow_dpone.errors import CATALOGUE
 from airflow_dpone.settings import Limits, Options, Quality, Route, RowCount
 from airflow_dpone.target_embedded.storage import default_type
-from airflow_dpone.wire.source_type import REFUSED_SOURCES, parse_source_type
+from airflow_dpone.wire.matrix import ExactPairs, exact_pairs, refused_sources
 from airflow_dpone.wire.sql_type import FRAMING, REFUSED_TARGETS
-from airflow_dpone.wire.types import TypePair, resolve
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
-# One source type of each family that is delivered, and target types of every kind: the page asks the matrix
-# about each pair, so that it cannot promise what the code refuses.
-_SOURCES = (
-    "Int8 Int16 Int32 Int64 UInt8 UInt16 UInt32 UInt64 Float32 Float64 Decimal(9,2) Decimal(18,4) "
-    "Decimal(38,10) Bool String Enum8 Enum16 FixedString(16) UUID Date Date32 DateTime DateTime64(3) "
-    "DateTime64(6)"
-).split()
-_TARGETS = (
-    "tinyint smallint int bigint bit real float(53) decimal(9,2) decimal(18,2) decimal(18,4) decimal(20,0) "
-    "decimal(38,0) decimal(38,4) decimal(38,10) date datetime2(0) datetime2(3) datetime2(6) datetime2(7) "
-    "nvarchar(20) nvarchar(max) binary(16) binary(20) varbinary(16) varbinary(20) varbinary(max) "
-    "uniqueidentifier"
-).split()
 _STORED = (
     "UTINYINT SMALLINT INTEGER BIGINT BOOLEAN FLOAT DOUBLE DECIMAL(18,4) DATE TIMESTAMP_S TIMESTAMP_MS "
     "TIMESTAMP VARCHAR BLOB UUID"
 ).split()
-_REFUSED_BY_NUMBER = ("Decimal(76,4)", "DateTime64(9)", "IntervalDay")
-_VALUE_CODES = ("nan", "infinite", "subnormal", "utf8", "too_long", "decimal", "range")
+_VALUE_CODES = ("null", "nan", "infinite", "subnormal", "utf8", "too_long", "decimal", "range")
 _MADE = "<!-- Made by `make docs` from {source}; edit that file. -->\n"
 
 
@@ -107,7 +92,8 @@ def settings_page() -> str:
         "# Settings",
         _MADE.format(source="airflow_dpone/settings.py"),
         "Units are in the names. Limits and options are tuning, not identity: a resumed delivery uses the "
-        "newest values.\n",
+        "newest values. Only `fail_on_null` is identity: a resumed delivery keeps the value it was planned "
+        "with.\n",
     ]
     for model in (Route, Limits, Quality, RowCount, Options):
         text += [f"## {model.__name__}\n", _settings(model)]
@@ -116,21 +102,23 @@ def settings_page() -> str:
 
 def types_page() -> str:
     """The matrix of types: what is exact, what stops at a value, what is refused and what to do instead."""
-    refused = REFUSED_SOURCES | {name: str(parse_source_type(name)) for name in _REFUSED_BY_NUMBER}
     values = [CATALOGUE[f"dpone.source.{name}"] for name in _VALUE_CODES]
     return "\n".join(
         [
             "# Types",
             _MADE.format(
-                source="airflow_dpone/wire (types, sql_type, source_type) and target_embedded/storage"
+                source="airflow_dpone/wire (matrix, types, sql_type, source_type) and target_embedded/storage"
             ),
             "Each pair of a source and a target type is exact, or refused at admission, before anything is "
-            "read. Nothing is rounded, cut, converted or replaced by NULL.\n",
+            "read. Nothing is rounded, cut, converted or replaced by NULL. `python -m airflow_dpone types` "
+            "prints the same, and says of one pair whether it is exact: "
+            "`types --source 'Decimal(38, 10)' --target 'decimal(38,10)'`.\n",
             "## Exact pairs\n",
             "Numbers in parentheses are examples. `Nullable(T)` and `LowCardinality(T)` count as `T`; "
-            "`Nullable(T)` needs a target column that admits NULL. Instants are UTC. `Arrow` is the type of "
-            "the column in a sealed chunk.\n",
-            _table(("ClickHouse", "SQL Server", "Arrow"), map(_pairs, _SOURCES)),
+            "`Nullable(T)` needs a target column that admits NULL, or `options.fail_on_null=True`, with "
+            "which the first NULL stops the delivery. Instants are UTC. `Arrow` is the type of the column in "
+            "a sealed chunk.\n",
+            _table(("ClickHouse", "SQL Server", "Arrow"), map(_pairs, exact_pairs())),
             "## Columns of the embedded target\n",
             "What a DuckDB column counts as. A comment on the column may name another T-SQL type that the "
             "column holds: `COMMENT ON COLUMN sales.orders.status IS 'nvarchar(20)'`. Other DuckDB types are "
@@ -142,7 +130,7 @@ def types_page() -> str:
             "## Source types that are refused\n",
             "Where a text says *view*: this version reads plain MergeTree tables only. Write the expression "
             "into a table of its own, and deliver that table.\n",
-            _table(("ClickHouse", "why, and what to do"), map(_refused, refused.items())),
+            _table(("ClickHouse", "why, and what to do"), map(_refused, refused_sources().items())),
             "## Target types that are refused\n",
             _table(("SQL Server", "why, and what to do"), map(_refused, REFUSED_TARGETS.items())),
             "## How a cell is written\n",
@@ -167,11 +155,9 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
-def _pairs(source: str) -> tuple[str, str, str]:
-    """A source type, the target types of the list that hold it exactly, and its Arrow types."""
-    found = [pair for target in _TARGETS if isinstance(pair := resolve("c", source, target, True), TypePair)]
-    arrow = dict.fromkeys(str(pair.arrow_type) for pair in found)
-    return f"`{source}`", ", ".join(f"`{pair.target_type}`" for pair in found), ", ".join(arrow)
+def _pairs(row: ExactPairs) -> tuple[str, str, str]:
+    targets = ", ".join(f"`{target}`" for target in row.targets)
+    return f"`{row.source}`", targets, ", ".join(row.arrow)
 
 
 def _framing() -> Iterable[tuple[str, ...]]:

@@ -1,5 +1,5 @@
 """Cuts one stream of raw batches into sealed chunks by rows and encoded bytes; memory is bounded by one
-batch."""
+batch, and a piece for each encoding process."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from airflow_dpone.delivery.run import DeliveryRun
 from airflow_dpone.delivery.states import DeliveryEvent
 from airflow_dpone.errors import CapacityError, SourceDataError
 from airflow_dpone.wire.digest import DigestSum
-from airflow_dpone.wire.from_raw import to_target_batch
-from airflow_dpone.wire.native_rows import EncodedRows, cell_lengths, encode_rows
+from airflow_dpone.wire.encoder import EncodedPiece, new_encoder
+from airflow_dpone.wire.native_rows import cell_lengths
 
 PIECE_BYTES = 16 * 1024 * 1024
 PIECE_ROWS = 65_536
@@ -29,25 +29,27 @@ class ChunkCutter:
     def __init__(self, run: DeliveryRun, extraction_epoch: int) -> None:
         self._run, self._epoch = run, extraction_epoch
         self._limits, self._layout = run.frozen.limits, run.frozen.layout
+        self._encoder = new_encoder(self._layout, self._limits.encoding_processes)
         self._row_limit = min(self._limits.max_row_bytes, self._limits.max_bytes)
         self.chunks: list[r.SealedChunk] = []
-        self.rows = 0
+        self.rows, self._rows_put = 0, 0
         self._total_bytes = 0
         self._sink: ChunkSink | None = None
         self._sum, self._bytes = DigestSum.zero(), 0
 
     def add(self, raw: pa.RecordBatch) -> None:
-        """Encodes, hashes and writes one raw batch. Raises SourceDataError naming column and row."""
-        for start, length in _pieces(raw):
-            batch = to_target_batch(raw.slice(start, length), self._layout, first_row=self.rows)
-            encoded = encode_rows(batch, self._layout)
-            self._check_rows(batch, encoded)
-            self._cut(batch, encoded)
-            self.rows += length
-            self._run.progress("extract", self.rows, None, "rows")
+        """Encodes, hashes and writes one raw batch, or has it encoded and writes what is ready. Raises
+        SourceDataError naming column and row."""
+        for start, length in pieces_of(raw):
+            piece = raw.slice(start, length)
+            for encoded in self._encoder.put(piece, first_row=self._rows_put):
+                self._take(encoded)
+            self._rows_put += length
 
     def finish(self) -> list[r.SealedChunk]:
-        """Seals the last chunk; returns all chunks of the epoch."""
+        """Waits for what is still being encoded and seals the last chunk; returns all chunks of the epoch."""
+        for encoded in self._encoder.rest():
+            self._take(encoded)
         if self._sink is not None:
             self._seal()
         return self.chunks
@@ -58,22 +60,32 @@ class ChunkCutter:
             self._sink.discard()
             self._sink = None
 
-    def _check_rows(self, batch: pa.RecordBatch, encoded: EncodedRows) -> None:
-        if len(encoded) == 0 or int(encoded.lengths.max()) <= self._row_limit:
+    def close(self) -> None:
+        """Ends the encoding processes, if there are any."""
+        self._encoder.close()
+
+    def _take(self, encoded: EncodedPiece) -> None:
+        self._check_rows(encoded)
+        self._cut(encoded)
+        self.rows += encoded.batch.num_rows
+        self._run.progress("extract", self.rows, None, "rows")
+
+    def _check_rows(self, encoded: EncodedPiece) -> None:
+        if int(encoded.lengths.max()) <= self._row_limit:
             return
         row = int(np.argmax(encoded.lengths > self._row_limit))
-        column, _ = max(cell_lengths(batch, self._layout, row), key=lambda cell: cell[1])
+        column, _ = max(cell_lengths(encoded.batch, self._layout, row), key=lambda cell: cell[1])
         text = (
             f"row {self.rows + row} takes {int(encoded.lengths[row])} bytes, the limit is "
             f"{self._row_limit}; its widest column is {column}"
         )
         raise SourceDataError("dpone.source.row_too_long", text, column=column, row=self.rows + row)
 
-    def _cut(self, batch: pa.RecordBatch, encoded: EncodedRows) -> None:
+    def _cut(self, encoded: EncodedPiece) -> None:
+        batch, hashes = encoded.batch, encoded.hashes
         ends = np.cumsum(encoded.lengths, dtype=np.int64)
-        hashes = encoded.hashes()
         position = 0
-        while position < len(encoded):
+        while position < len(ends):
             before = int(ends[position - 1]) if position else 0
             room = self._limits.max_bytes - self._bytes
             fits = int(np.searchsorted(ends, before + room, side="right")) - position
@@ -122,7 +134,7 @@ class ChunkCutter:
         self._sum, self._bytes = DigestSum.zero(), 0
 
 
-def _pieces(raw: pa.RecordBatch) -> list[tuple[int, int]]:
+def pieces_of(raw: pa.RecordBatch) -> list[tuple[int, int]]:
     """(start, length) of slices of at most PIECE_ROWS rows and about PIECE_BYTES bytes."""
     if raw.num_rows == 0:
         return []

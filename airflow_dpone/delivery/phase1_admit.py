@@ -328,12 +328,14 @@ def _name_changes(run: DeliveryRun) -> None:
         "strategy": route.strategy,
         "window_column": route.window_column,
         "source_table": list(route.source_table),
+        "fail_on_null": route.options.fail_on_null,
     }
     then: dict[str, object] = {
         "window": plan.window.key,
         "strategy": plan.strategy,
         "window_column": plan.window_column,
         "source_table": [plan.query.database, plan.query.table],
+        "fail_on_null": plan.options.fail_on_null,
     }
     if route.columns is not None:
         now["columns"] = sorted(route.columns)

@@ -69,6 +69,8 @@ def read_epoch(run: DeliveryRun) -> None:
             cutter.discard()
             _abandon(run, epoch, error.code)
             raise
+        finally:
+            cutter.close()
     extracted = _extracted(epoch, chunks, after)
     run.record((DeliveryState.EXTRACTED, {**extracted, "spool_host_id": run.ports.spool.host_id}))
 

@@ -67,7 +67,8 @@ def map_columns(route: Route, source: r.SourceTable, target: tr.TargetTable) -> 
             text = f"is {column.kind}; only stored columns are delivered: leave it out of columns"
             problems.append(Problem("dpone.types.source_column_kind", source_name, text))
             continue
-        pair = resolve(source_name, column.type, into.type, into.nullable)
+        fail_on_null = route.options.fail_on_null
+        pair = resolve(source_name, column.type, into.type, into.nullable, fail_on_null=fail_on_null)
         if isinstance(pair, Problem):
             problems.append(pair)
         else:
@@ -133,7 +134,7 @@ def request_problems(route: Route, window: Window, writer_backend: str) -> list[
         text = f"{route.writer!r} cannot load this target; leave writer out, or use {writer_backend!r}"
         problems.append(Problem("dpone.config.writer", "writer", text))
     if route.limits.parallelism > 1:
-        text = "more than 1 comes with a later version; leave it out"
+        text = "it means import too, which runs one by one in this version; set encoding_parallelism instead"
         problems.append(Problem("dpone.config.later", "limits.parallelism", text))
     return problems
 
@@ -169,7 +170,8 @@ class FrozenPlan:
 
     @property
     def identity_fields(self) -> r.Json:
-        """What the invocation key is made of: identity, never tuning."""
+        """What the invocation key is made of: identity, never tuning. ``fail_on_null`` is there only when it
+        is set, so that a plan without it has the key that it always had."""
         return {
             "delivery_key": self.delivery_key,
             "generation": self.generation,
@@ -183,6 +185,7 @@ class FrozenPlan:
             "writer": [self.writer_backend, self.proof_capability],
             "digest_algorithm": ALGORITHM,
             "contract_version": identity.CONTRACT_VERSION,
+            **({"fail_on_null": True} if self.options.fail_on_null else {}),
         }
 
     @property
@@ -196,14 +199,16 @@ class FrozenPlan:
         return identity.operation_id(self.invocation_key, self.generation)
 
     def tuned(self, route: Route) -> FrozenPlan:
-        """The same plan with the newest tuning of the configuration."""
-        return replace(self, limits=route.limits, quality=route.quality, options=route.options)
+        """The same plan with the newest tuning of the configuration; what is identity stays."""
+        options = route.options.model_copy(update={"fail_on_null": self.options.fail_on_null})
+        return replace(self, limits=route.limits, quality=route.quality, options=options)
 
     @property
     def tuning(self) -> r.Json:
-        """Tuning as stored in PLANNED and TUNED."""
+        """Tuning as stored in PLANNED and TUNED; a limit that is not set is left out, so that a new one
+        changes no stored plan."""
         return {
-            "limits": self.limits.model_dump(mode="json"),
+            "limits": self.limits.model_dump(mode="json", exclude_none=True),
             "quality": self.quality.model_dump(mode="json"),
             "on_empty": self.options.on_empty,
             "take_over_target": self.options.take_over_target,
@@ -255,7 +260,9 @@ class FrozenPlan:
             proof_capability=fields["writer"][1],
             quality=_quality(tuning["quality"]),
             options=Options.model_construct(
-                on_empty=tuning["on_empty"], take_over_target=tuning["take_over_target"]
+                on_empty=tuning["on_empty"],
+                take_over_target=tuning["take_over_target"],
+                fail_on_null=fields.get("fail_on_null") is True,
             ),
             limits=Limits.model_construct(**tuning["limits"]),
         )

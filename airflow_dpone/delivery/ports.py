@@ -22,6 +22,7 @@ from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.window import Window, instant_text
+from airflow_dpone.wire.chunk_format import ChunkFormat
 from airflow_dpone.wire.types import WireLayout
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -86,12 +87,15 @@ class SourcePort(AbstractContextManager["SourcePort"], Protocol):
 class ChunkSink(Protocol):
     """An open, not yet sealed chunk."""
 
+    format_file_sha256: str | None
+    """SHA-256 of the format file that is sealed with it; None if the chunk describes itself."""
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Appends rows. A full disk is a CapacityError."""
 
     @effect
     def seal(self) -> tuple[int, str]:
-        """fsync file and directory, rename into place; returns (bytes, SHA-256) of the file."""
+        """Makes the bytes durable under their final name; returns (bytes, SHA-256) of the file."""
 
     def discard(self) -> None:
         """Removes what was written."""
@@ -101,18 +105,25 @@ class SpoolPort(AbstractContextManager["SpoolPort"], Protocol):
     """Sealed chunk files of one spool."""
 
     host_id: str
+    """Where the chunks can be read: a later phase must find the same one."""
 
     def free_bytes(self) -> int:
         """Free space for new chunks."""
 
     @effect
     def begin(
-        self, invocation_key: str, extraction_epoch: int, ordinal: int, layout: WireLayout
+        self,
+        invocation_key: str,
+        extraction_epoch: int,
+        ordinal: int,
+        layout: WireLayout,
+        chunk_format: ChunkFormat = "arrow_ipc",
     ) -> ChunkSink:
-        """Opens a new chunk (``.part`` until sealed)."""
+        """Opens a new chunk (``.part`` until sealed) in the form that the writer reads."""
 
     def verify(self, invocation_key: str, chunk: r.SealedChunk) -> None:
-        """Hashes the sealed file again. Raises SpoolError naming the file when it is missing or differs."""
+        """Hashes the sealed file again, and its format file. Raises SpoolError naming the file when it is
+        missing or differs."""
 
     def read(self, invocation_key: str, chunk: r.SealedChunk, layout: WireLayout) -> Iterator[pa.RecordBatch]:
         """The chunk's batches in ``layout.arrow_schema``."""
@@ -222,6 +233,8 @@ class WriterPort(Protocol):
     backend: str
     proof_capability: str
     """How a dead writer is proved gone; identity of the delivery."""
+    chunk_format: ChunkFormat
+    """The form of the sealed chunks that it reads."""
 
     def versions(self) -> Mapping[str, str]:
         """Package versions, recorded with each attempt."""

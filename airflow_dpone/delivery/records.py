@@ -16,6 +16,7 @@ from airflow_dpone.delivery.states import DeliveryState
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import ConfigurationError, Problem
 from airflow_dpone.settings import Route
+from airflow_dpone.wire.chunk_format import ChunkFormat
 from airflow_dpone.wire.digest import DigestSum
 
 Json = dict[str, Any]
@@ -264,6 +265,8 @@ class SealedChunk:
     """One sealed chunk of an extraction: what was journaled as CHUNK_SEALED.
 
     :param encoded_bytes: native row bytes. :param file_bytes: bytes of the sealed file.
+    :param chunk_format: the form of the file. :param format_file_sha256: of the format file that lies beside
+        a file of native rows.
     """
 
     extraction_epoch: int
@@ -273,9 +276,12 @@ class SealedChunk:
     file_bytes: int
     file_sha256: str
     digest_sum: DigestSum
+    chunk_format: ChunkFormat = "arrow_ipc"
+    format_file_sha256: str | None = None
 
     def to_json(self) -> Json:
-        """Payload of CHUNK_SEALED."""
+        """Payload of CHUNK_SEALED; the form is named unless it is ``arrow_ipc``, the only one at first."""
+        form = {"chunk_format": self.chunk_format, "format_file_sha256": self.format_file_sha256}
         return {
             "extraction_epoch": self.extraction_epoch,
             "ordinal": self.ordinal,
@@ -285,6 +291,7 @@ class SealedChunk:
             "file_sha256": self.file_sha256,
             "digest": self.digest_sum.digest,
             "limbs": [str(limb) for limb in self.digest_sum.limbs],
+            **(form if self.chunk_format != "arrow_ipc" else {}),
         }
 
     @classmethod
@@ -292,4 +299,5 @@ class SealedChunk:
         """The reverse of :meth:`to_json`."""
         limbs = tuple(int(limb) for limb in body["limbs"])
         names = ("extraction_epoch", "ordinal", "rows", "encoded_bytes", "file_bytes", "file_sha256")
-        return cls(**{name: body[name] for name in names}, digest_sum=DigestSum(body["rows"], limbs))
+        form = {name: body[name] for name in ("chunk_format", "format_file_sha256") if name in body}
+        return cls(**{n: body[n] for n in names}, digest_sum=DigestSum(body["rows"], limbs), **form)

@@ -34,12 +34,14 @@ class DeliverWindowOperator(BaseOperator):
     :param window_end: end of the window, exclusive. Without both: ``dag_run.conf["window"]``, then the run's
         data interval if it is not empty.
     :param journal: path or SQLAlchemy URL of the migrated journal (templated).
-    :param spool: directory for sealed chunks; default ``<AIRFLOW_HOME>/dpone/spool`` (templated).
+    :param spool: directory for sealed chunks, default ``<AIRFLOW_HOME>/dpone/spool``, or a URL such as
+        ``s3://bucket/prefix``: then a retry may run on any worker that reaches it (templated).
     :param limits: mapping of limits. :param quality: mapping of checks. :param options: mapping of options.
     :param writer: bulk writer, default the target's own. :param source_name: the source's name in the route's
         identity.
     :param deadline_sec: budget of one try. :param lease_ttl_sec: how long a silent worker is believed.
     :param host_id: this machine's name for a SQLite journal and the spool; default: /etc/machine-id.
+    :param spool_conn_id: Airflow connection of a spool's URL, which itself holds no user and no secret.
 
     Returns the delivery's result as JSON (< 2 KB).
     """
@@ -78,6 +80,7 @@ class DeliverWindowOperator(BaseOperator):
         deadline_sec: float = 14_400.0,
         lease_ttl_sec: float = 60.0,
         host_id: str | None = None,
+        spool_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -100,6 +103,7 @@ class DeliverWindowOperator(BaseOperator):
         self.deadline_sec = deadline_sec
         self.lease_ttl_sec = lease_ttl_sec
         self.host_id = host_id
+        self.spool_conn_id = spool_conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Validates, delivers, returns the result as JSON. A failure that no retry can mend fails the task at
@@ -135,6 +139,7 @@ class DeliverWindowOperator(BaseOperator):
             deadline_sec=self.deadline_sec,
             lease_ttl_sec=self.lease_ttl_sec,
             host_id=self.host_id,
+            spool_conn_id=self.spool_conn_id,
         )
         return result.to_json()
 
@@ -162,20 +167,21 @@ class DeliverWindowOperator(BaseOperator):
 
     def _places(self) -> tuple[str, str]:
         from airflow_dpone.errors import ConfigurationError, Problem
+        from airflow_dpone.wiring import Places, airflow_home, spool_problems
 
+        spool = self.spool or os.path.join(airflow_home(), "dpone", "spool")
+        problems = spool_problems(Places("", spool, self.host_id, self.spool_conn_id))
         if not self.journal:
             text = (
                 "is needed: path of a SQLite file made by `python -m airflow_dpone db migrate --journal PATH`"
             )
-            raise ConfigurationError.of([Problem("dpone.config.field", "journal", text)])
-        if "://" in self.journal and urlsplit(self.journal).password:
+            problems.append(Problem("dpone.config.field", "journal", text))
+        elif "://" in self.journal and urlsplit(self.journal).password:
             text = "the URL carries a password, and templated fields are shown in the UI"
-            raise ConfigurationError.of([Problem("dpone.config.secret_in_uri", "journal", text)])
-        return self.journal, self.spool or os.path.join(_airflow_home(), "dpone", "spool")
-
-
-def _airflow_home() -> str:
-    return os.environ.get("AIRFLOW_HOME") or os.path.expanduser("~/airflow")
+            problems.append(Problem("dpone.config.secret_in_uri", "journal", text))
+        if problems or not self.journal:
+            raise ConfigurationError.of(problems)
+        return self.journal, spool
 
 
 def _requester(context: Context) -> Requester:

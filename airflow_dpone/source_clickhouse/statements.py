@@ -280,6 +280,7 @@ _FINDERS: dict[str, tuple[str, str]] = {
     "dpone.source.decimal": ("max(length(toString(abs({c})))) AS characters", "isNotNull({c})"),
     "dpone.source.range": ("min(toYear({c})), max(toYear({c}))", "isNotNull({c})"),
     "dpone.types.nullability": ("count()", "isNull({c})"),
+    "dpone.source.null": ("count()", "isNull({c})"),
 }
 
 

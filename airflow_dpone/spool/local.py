@@ -1,9 +1,9 @@
 """The spool on a local file system: sealed chunk files of extractions.
 
-``<spool>/<invocation_key>/<extraction_epoch>/<ordinal>.<sha256>.arrow``, directories 0700, files 0600. A file
-has its final name only after its bytes are on the disk; until then it is a ``.part``, which nobody reads.
-What survives a crash: sealed chunks, and ``.part`` files, which the next writer of that chunk or a discard
-removes.
+``<spool>/<invocation_key>/<extraction_epoch>/<ordinal>.<sha256>.arrow``, directories 0700, files 0600. Native
+rows end in ``.native``, with their format file ``.fmt`` beside them. A file has its final name only after its
+bytes are on the disk; until then it is a ``.part``, which nobody reads. What survives a crash: sealed chunks,
+and ``.part`` files, which the next writer of that chunk or a discard removes.
 
 Every step below the spool's own directory goes through directory handles that follow no symbolic link.
 """
@@ -13,10 +13,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import re
+import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
 
@@ -26,12 +26,13 @@ from airflow_dpone.delivery.ports import ChunkSink, effect
 from airflow_dpone.delivery.records import SealedChunk
 from airflow_dpone.errors import DponeError, SpoolError
 from airflow_dpone.host_identity import host_id as this_host
-from airflow_dpone.spool.chunk_file import ChunkFile, free_bytes, spool_error
-from airflow_dpone.wire.sealed import read_sealed
+from airflow_dpone.spool.addresses import checked, sealed_files, sealed_name
+from airflow_dpone.spool.chunk_file import NEW_FILE, ChunkFile, free_bytes, spool_error
+from airflow_dpone.wire.chunk_format import ChunkFormat, read_chunk
 from airflow_dpone.wire.types import WireLayout
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_KEY = re.compile(r"[0-9A-Za-z_-]{1,128}")
+_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class LocalSpool(AbstractContextManager["LocalSpool"]):
@@ -65,66 +66,99 @@ class LocalSpool(AbstractContextManager["LocalSpool"]):
 
     @effect
     def begin(
-        self, invocation_key: str, extraction_epoch: int, ordinal: int, layout: WireLayout
+        self,
+        invocation_key: str,
+        extraction_epoch: int,
+        ordinal: int,
+        layout: WireLayout,
+        chunk_format: ChunkFormat = "arrow_ipc",
     ) -> ChunkSink:
         """Opens a new chunk; a ``.part`` that a dead process left behind is removed first."""
-        with self._root() as root, self._errors(self._epoch_path(invocation_key, extraction_epoch)):
-            with _made(root, invocation_key) as invocation, _made(invocation, str(extraction_epoch)) as epoch:
-                return ChunkFile(
-                    os.dup(epoch), self._epoch_path(invocation_key, extraction_epoch), ordinal, layout
-                )
+        path = self._epoch_path(invocation_key, extraction_epoch)
+        with self._epoch_made(invocation_key, extraction_epoch) as epoch:
+            return ChunkFile(os.dup(epoch), path, ordinal, layout, chunk_format)
 
     def verify(self, invocation_key: str, chunk: SealedChunk) -> None:
-        """Hashes the sealed file again.
+        """Hashes the sealed file again, and its format file.
 
         :raises SpoolError: it is missing, or not the bytes that were sealed; with ``path`` and ``ordinal``.
         """
-        path = self._chunk_path(invocation_key, chunk)
-        with self._opened(invocation_key, chunk) as fd, os.fdopen(os.dup(fd), "rb") as file:
-            try:
-                size = os.fstat(fd).st_size
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-            except OSError as error:
-                raise spool_error(error, path, ordinal=chunk.ordinal) from error
-        if size != chunk.file_bytes:
-            raise _damaged(path, chunk, f"has {size} bytes, {chunk.file_bytes} were sealed")
-        if found != chunk.file_sha256:
-            raise _damaged(
-                path, chunk, f"has the SHA-256 {found[:12]}..., {chunk.file_sha256[:12]}... was sealed"
-            )
+        for name, file_bytes, sha256 in sealed_files(chunk):
+            path = self.path_of(invocation_key, chunk, name)
+            with self._opened(invocation_key, chunk, name) as fd, os.fdopen(os.dup(fd), "rb") as file:
+                try:
+                    size = os.fstat(fd).st_size
+                    found = hashlib.file_digest(file, "sha256").hexdigest()
+                except OSError as error:
+                    raise spool_error(error, path, ordinal=chunk.ordinal) from error
+            if file_bytes is not None and size != file_bytes:
+                raise damaged(path, chunk, f"has {size} bytes, {file_bytes} were sealed")
+            if found != sha256:
+                raise damaged(path, chunk, f"has the SHA-256 {found[:12]}..., {sha256[:12]}... was sealed")
 
     def read(self, invocation_key: str, chunk: SealedChunk, layout: WireLayout) -> Iterator[pa.RecordBatch]:
         """The chunk's batches. A broken form is a SpoolError; changed values only :meth:`verify` sees."""
-        path = self._chunk_path(invocation_key, chunk)
-        with self._opened(invocation_key, chunk) as fd, os.fdopen(os.dup(fd), "rb") as file:
+        name = sealed_name(chunk)
+        path = self.path_of(invocation_key, chunk, name)
+        with self._opened(invocation_key, chunk, name) as fd, os.fdopen(os.dup(fd), "rb") as file:
             try:
-                yield from read_sealed(file, layout)
+                yield from read_chunk(chunk.chunk_format, file, layout, rows=chunk.rows)
             except SpoolError as error:
-                raise SpoolError(
-                    error.code, f"{error.message} The file is {path}.", path=path, ordinal=chunk.ordinal
-                ) from error
+                fields = {**error.fields, "path": path, "ordinal": chunk.ordinal}
+                raise SpoolError(error.code, f"{error.message} The file is {path}.", **fields) from error
+
+    def adopt(self, invocation_key: str, chunk: SealedChunk, name: str, blocks: Iterable[bytes]) -> None:
+        """Writes a copy of one file of a chunk that was sealed elsewhere; :meth:`verify` proves it."""
+        path = self._epoch_path(invocation_key, chunk.extraction_epoch)
+        with self._epoch_made(invocation_key, chunk.extraction_epoch) as epoch:
+            part = f"{name}.{secrets.token_hex(8)}.part"
+            try:
+                with os.fdopen(os.open(part, NEW_FILE, 0o600, dir_fd=epoch), "wb") as file:
+                    for block in blocks:
+                        file.write(block)
+                os.rename(part, name, src_dir_fd=epoch, dst_dir_fd=epoch)
+            except FileNotFoundError:
+                raise  # the blocks': there is nothing to copy
+            except OSError as error:
+                raise spool_error(error, os.path.join(path, part), ordinal=chunk.ordinal) from error
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(part, dir_fd=epoch)
+
+    def drop(self, invocation_key: str, chunk: SealedChunk) -> None:
+        """Removes the files of one chunk; gone already is fine."""
+        path = self._epoch_path(invocation_key, chunk.extraction_epoch)
+        with self._root() as root, self._errors(path), suppress(FileNotFoundError):
+            with (
+                _opened_directory(root, invocation_key) as invocation,
+                _opened_directory(invocation, str(chunk.extraction_epoch)) as epoch,
+            ):
+                for name, _, _ in sealed_files(chunk):
+                    with suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=epoch)
+
+    def path_of(self, invocation_key: str, chunk: SealedChunk, name: str) -> str:
+        """Where one file of a chunk is."""
+        return os.path.join(self._epoch_path(invocation_key, chunk.extraction_epoch), name)
 
     @effect
     def discard_epoch(self, invocation_key: str, extraction_epoch: int) -> None:
         """Removes every file of one extraction epoch; gone already is fine."""
         path = self._epoch_path(invocation_key, extraction_epoch)
         with self._root() as root, self._errors(path), suppress(FileNotFoundError):
-            with _opened_directory(root, _checked(invocation_key)) as invocation:
+            with _opened_directory(root, checked(invocation_key)) as invocation:
                 _remove(invocation, str(int(extraction_epoch)))
 
     @effect
     def discard(self, invocation_key: str) -> None:
         """Removes every file of the invocation; gone already is fine."""
         with self._root() as root, self._errors(os.path.join(self.path, invocation_key)):
-            _remove(root, _checked(invocation_key))
+            _remove(root, checked(invocation_key))
 
     # ---- paths ------------------------------------------------------------------------------------------
 
     def _epoch_path(self, invocation_key: str, extraction_epoch: int) -> str:
-        return os.path.join(self.path, _checked(invocation_key), str(int(extraction_epoch)))
-
-    def _chunk_path(self, invocation_key: str, chunk: SealedChunk) -> str:
-        return os.path.join(self._epoch_path(invocation_key, chunk.extraction_epoch), _sealed_name(chunk))
+        return os.path.join(self.path, checked(invocation_key), str(int(extraction_epoch)))
 
     @contextmanager
     def _root(self) -> Iterator[int]:
@@ -150,42 +184,33 @@ class LocalSpool(AbstractContextManager["LocalSpool"]):
             raise spool_error(error, path) from error
 
     @contextmanager
-    def _opened(self, invocation_key: str, chunk: SealedChunk) -> Iterator[int]:
+    def _epoch_made(self, invocation_key: str, extraction_epoch: int) -> Iterator[int]:
+        """A handle of an epoch's directory, which is made if it is not there."""
+        with self._root() as root, self._errors(self._epoch_path(invocation_key, extraction_epoch)):
+            with _made(root, invocation_key) as invocation, _made(invocation, str(extraction_epoch)) as epoch:
+                yield epoch
+
+    @contextmanager
+    def _opened(self, invocation_key: str, chunk: SealedChunk, name: str) -> Iterator[int]:
         """A handle of a sealed file."""
-        path = self._chunk_path(invocation_key, chunk)
+        path = self.path_of(invocation_key, chunk, name)
         try:
             with (
                 self._root() as root,
                 _opened_directory(root, invocation_key) as invocation,
                 _opened_directory(invocation, str(chunk.extraction_epoch)) as epoch,
             ):
-                fd = os.open(_sealed_name(chunk), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=epoch)
+                fd = os.open(name, _OPEN_FILE, dir_fd=epoch)
         except FileNotFoundError:
-            raise SpoolError(
-                "dpone.spool.missing",
-                f"Sealed chunk {chunk.ordinal} is not there: {path}.",
-                path=path,
-                ordinal=chunk.ordinal,
-            ) from None
+            raise missing(path, chunk) from None
         except OSError as error:
             raise spool_error(error, path, ordinal=chunk.ordinal) from error
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise _damaged(path, chunk, "is no ordinary file")
+                raise damaged(path, chunk, "is no ordinary file")
             yield fd
         finally:
             os.close(fd)
-
-
-def _sealed_name(chunk: SealedChunk) -> str:
-    return f"{chunk.ordinal:06d}.{_checked(chunk.file_sha256)}.arrow"
-
-
-def _checked(name: str) -> str:
-    """A name that is one path component and no other; keys are hex digits."""
-    if _KEY.fullmatch(name) is None:
-        raise SpoolError("dpone.spool.unusable", "An invocation key or hash is no plain name.")
-    return name
 
 
 @contextmanager
@@ -201,7 +226,7 @@ def _opened_directory(parent: int, name: str) -> Iterator[int]:
 def _made(parent: int, name: str) -> Iterator[int]:
     """A directory that is made if it is not there, and is on the disk before anything is put into it."""
     with suppress(FileExistsError):
-        os.mkdir(_checked(name), mode=0o700, dir_fd=parent)
+        os.mkdir(checked(name), mode=0o700, dir_fd=parent)
         os.fsync(parent)
     with _opened_directory(parent, name) as fd:
         yield fd
@@ -216,10 +241,13 @@ def _remove(parent: int, name: str) -> None:
         os.fsync(parent)
 
 
-def _damaged(path: str, chunk: SealedChunk, what: str) -> DponeError:
-    return SpoolError(
-        "dpone.spool.damaged",
-        f"Sealed chunk {chunk.ordinal} {what}: {path}.",
-        path=path,
-        ordinal=chunk.ordinal,
-    )
+def missing(path: str, chunk: SealedChunk) -> DponeError:
+    """The error of a chunk that is not where it was sealed."""
+    text = f"Sealed chunk {chunk.ordinal} is not there: {path}."
+    return SpoolError("dpone.spool.missing", text, path=path, ordinal=chunk.ordinal)
+
+
+def damaged(path: str, chunk: SealedChunk, what: str) -> DponeError:
+    """The error of a chunk that is not the one that was sealed."""
+    text = f"Sealed chunk {chunk.ordinal} {what}: {path}."
+    return SpoolError("dpone.spool.damaged", text, path=path, ordinal=chunk.ordinal)

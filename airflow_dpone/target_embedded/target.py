@@ -24,6 +24,7 @@ from airflow_dpone.target_embedded.database_file import DatabaseFile
 from airflow_dpone.target_embedded.error_map import mapped
 from airflow_dpone.target_embedded.session import Session
 from airflow_dpone.target_embedded.window_bounds import WindowBounds
+from airflow_dpone.wire.chunk_format import ChunkFormat
 from airflow_dpone.wire.sql_type import parse_sql_type
 from airflow_dpone.wire.types import WireLayout
 
@@ -41,6 +42,7 @@ class EmbeddedTarget(AbstractContextManager["EmbeddedTarget"]):
     lock_mode = "embedded-file"
     backend = "embedded"
     proof_capability = "embedded-single-process-v1"
+    chunk_format: ChunkFormat = "arrow_ipc"
 
     def __init__(self, path: str, *, lock_wait_sec: float = 30.0, clock: Clock | None = None) -> None:
         self.path = path

@@ -60,10 +60,10 @@ def to_target_batch(raw: pa.RecordBatch, layout: WireLayout, *, first_row: int) 
     _check_schema(raw.schema, layout)
     columns: list[pa.Array] = []
     worst: tuple[int, WireColumn, _Fault] | None = None
-    at = 0
+    at, arrays = 0, raw.columns  # Arrow makes this list anew at each use
     for column in layout.columns:
         width = len(column.pair.raw_arrow_fields(0))
-        made, fault = _column(raw.columns[at : at + width], column)
+        made, fault = _column(arrays[at : at + width], column)
         at += width
         columns.append(made)
         if fault is not None and (worst is None or fault.index < worst[0]):
@@ -110,7 +110,12 @@ def _column(arrays: list[pa.Array], column: WireColumn) -> _Made:
             )
         mask = flags.view(np.bool_) if flags.any() else None
     high = arrays[1] if column.pair.raw_form is RawForm.DECIMAL128 else None
-    return _FORMS[column.pair.raw_form](_Raw(arrays[0], high, mask), column)
+    made, fault = _FORMS[column.pair.raw_form](_Raw(arrays[0], high, mask), column)
+    if mask is not None and column.pair.fails_on_null:
+        null_at = int(np.argmax(mask))
+        if fault is None or null_at < fault.index:
+            return None, _Fault(null_at, "dpone.source.null", "NULL, and the target column is NOT NULL")
+    return made, fault
 
 
 def _numbers(array: pa.Array, mask: _Mask | None) -> Any:

@@ -8,7 +8,7 @@ matrix; only texts and the payloads of columns with NULLs in this batch are join
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -28,6 +28,8 @@ _EPOCH_DAYS = 719_162
 """Days from 0001-01-01 to 1970-01-01."""
 _TICKS_PER_SECOND = 10_000_000
 _UNITS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000}
+_SHORT_ROW_BYTES = 512
+_HASH_BLOCK_ROWS = 4_096
 _MIXED_ENDIAN = np.array([3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15])
 
 
@@ -56,9 +58,20 @@ class EncodedRows:
 
     def hashes(self) -> _Bytes:
         """SHA-256 of each row, shape (rows, 32)."""
-        sha256, view, ends = hashlib.sha256, memoryview(self.data), self.offsets.tolist()
-        joined = b"".join([sha256(view[a:b]).digest() for a, b in pairwise(ends)])
-        return np.frombuffer(joined, dtype=np.uint8).reshape(len(self), 32)
+        short = self.offsets[-1] <= len(self) * _SHORT_ROW_BYTES
+        digests = self._hashes_of_short() if short else self._hashes_of_long()
+        return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(len(self), 32)
+
+    def _hashes_of_long(self) -> Iterator[bytes]:
+        sha256, view = hashlib.sha256, memoryview(self.data)
+        return (sha256(view[a:b]).digest() for a, b in pairwise(self.offsets.tolist()))
+
+    def _hashes_of_short(self) -> Iterator[bytes]:
+        # A copy of a short row costs less than a view of it; in blocks, so that the copies stay in the cache.
+        sha256, rows = hashlib.sha256, _as_array(self.offsets, self.data)
+        for start in range(0, len(self), _HASH_BLOCK_ROWS):
+            block = rows.slice(start, _HASH_BLOCK_ROWS).to_pylist()
+            yield b"".join([sha256(row).digest() for row in block])
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +127,12 @@ def _as_binary(part: _Bytes | _Varying, rows: int) -> pa.Array:
         offsets, data = part.offsets, part.data
     else:
         offsets, data = np.arange(rows + 1, dtype=np.int64) * part.shape[1], np.ascontiguousarray(part)
-    return pa.Array.from_buffers(pa.large_binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return _as_array(offsets, data)
+
+
+def _as_array(offsets: _Ints, data: Any) -> pa.Array:
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
 def _parts(columns: Sequence[WireColumn], arrays: Sequence[pa.Array], rows: int) -> list[_Bytes | _Varying]:
@@ -177,7 +195,9 @@ def _nulls(array: pa.Array) -> npt.NDArray[np.bool_] | None:
     """Which rows are NULL, or None if no row is."""
     if array.null_count == 0:
         return None
-    return np.asarray(pc.cast(pc.is_null(array), pa.uint8())).view(np.bool_)
+    start, validity = array.offset, np.frombuffer(array.buffers()[0], dtype=np.uint8)
+    valid = np.unpackbits(validity, count=start + len(array), bitorder="little")[start:]
+    return ~valid.view(np.bool_)
 
 
 def _numbers(array: pa.Array, dtype: str, per_row: int = 1) -> Any:
@@ -263,23 +283,26 @@ _FIXED: dict[str, Callable[[pa.Array, SqlType], _Bytes]] = {
 
 def _utf16(array: pa.Array, nulls: npt.NDArray[np.bool_] | None) -> tuple[_Varying, _Ints]:
     """A text column in UTF-16LE, transcoded as one buffer, and the UTF-16 units of each row."""
-    if nulls is not None:
+    starts = _starts(array)
+    if nulls is not None and np.diff(starts)[nulls].any():  # bytes under a NULL belong to nobody
         array = pc.fill_null(array, "")
-    rows = len(array)
-    _, offset_buffer, data_buffer = array.buffers()
-    starts = np.frombuffer(offset_buffer, dtype=np.int64)[array.offset : array.offset + rows + 1]
+        starts = _starts(array)
+    rows, data_buffer = len(array), array.buffers()[2]
     data = np.frombuffer(data_buffer or b"", dtype=np.uint8)[starts[0] : starts[-1]]
     lengths = np.diff(starts)
     if len(data) == 0 or data.max() < 0x80:
         units = lengths
-        encoded: Any = np.zeros(2 * len(data), dtype=np.uint8)
-        encoded[::2] = data
+        encoded: Any = data.astype("<u2")
     else:
         units = _units_per_row(data, starts[:-1] - starts[0], lengths)
         encoded = str(data.data, "utf-8").encode("utf-16-le")
     offsets = np.zeros(rows + 1, dtype=np.int64)
     np.cumsum(units * 2, out=offsets[1:])
     return _Varying(offsets, encoded), units
+
+
+def _starts(texts: pa.Array) -> _Ints:
+    return np.frombuffer(texts.buffers()[1], dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
 
 
 def _units_per_row(data: _Bytes, starts: _Ints, lengths: _Ints) -> _Ints:

@@ -29,8 +29,8 @@ class Sink(Protocol):
         ...
 
 
-class _CountingSink:
-    """The file object that Arrow sees: counts and hashes what passes."""
+class CountingSink:
+    """A file object in front of a sink, as Arrow wants one: counts and hashes what passes."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -38,7 +38,8 @@ class _CountingSink:
         self.size_bytes = 0
         self.closed = False
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: bytes | memoryview) -> int:
+        """Gives all bytes to the sink."""
         view = memoryview(data).cast("B")
         self.hash.update(view)
         rest = view
@@ -75,7 +76,7 @@ class SealedWriter:
     """
 
     def __init__(self, sink: Sink, layout: WireLayout) -> None:
-        self._counting = _CountingSink(sink)
+        self._counting = CountingSink(sink)
         self._schema = layout.arrow_schema
         self._open = True
         self.rows = 0

@@ -91,7 +91,7 @@ def parse_source_type(text: str) -> SourceType | str:
         return SourceType(name, numbers, nullable) if len(numbers) == 1 else f"{text!r} has no length"
     if name in _KNOWN:
         return SourceType(name, (), nullable)
-    return f"{name} is not a source type of this product; `types` prints the ones that are"
+    return f"{name} is not a source type of this product; see `python -m airflow_dpone types`"
 
 
 _KNOWN = frozenset(

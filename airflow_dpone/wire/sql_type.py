@@ -176,7 +176,7 @@ def parse_sql_type(text: str) -> SqlType | str:
         return _datetime2(first, second)
     if name == "float":
         return _float(first, second)
-    return f"{name} is not a target type of this product; `types` prints the ones that are"
+    return f"{name} is not a target type of this product; see `python -m airflow_dpone types`"
 
 
 def _with_length(name: str, length: str | None, second: str | None) -> SqlType | str:

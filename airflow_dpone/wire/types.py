@@ -168,12 +168,18 @@ class TypePair:
             fields.append(pa.field(f"{name}_null", pa.uint8()))
         return fields
 
+    @property
+    def fails_on_null(self) -> bool:
+        """Whether the first NULL of the source stops the extraction: the target has no place for it."""
+        return self.source_nullable and not self.target_nullable
+
     def to_json(self) -> dict[str, object]:
-        """The texts that the pair follows from."""
+        """The texts that the pair follows from, and ``fail_on_null`` if it is admitted only with that."""
         return {
             "source_type": self.source_type,
             "target_type": self.target_type,
             "target_nullable": self.target_nullable,
+            **({"fail_on_null": True} if self.fails_on_null else {}),
         }
 
     @classmethod
@@ -183,19 +189,25 @@ class TypePair:
         :raises ConfigurationError: this version does not admit the pair (any more).
         """
         source_type, target_type = str(data["source_type"]), str(data["target_type"])
-        pair = resolve(source_type, source_type, target_type, bool(data["target_nullable"]))
+        fail_on_null = data.get("fail_on_null") is True
+        pair = resolve(
+            source_type, source_type, target_type, bool(data["target_nullable"]), fail_on_null=fail_on_null
+        )
         if isinstance(pair, Problem):
             raise ConfigurationError.of([pair])
         return pair
 
 
-def resolve(column: str, source_type: str, target_type: str, target_nullable: bool) -> TypePair | Problem:
+def resolve(
+    column: str, source_type: str, target_type: str, target_nullable: bool, *, fail_on_null: bool = False
+) -> TypePair | Problem:
     """Admit a pair of types, or say why not and what to do.
 
     :param column: the name that a refusal is about.
     :param source_type: as ClickHouse prints it, with ``Nullable`` and ``LowCardinality``.
     :param target_type: T-SQL text of the target column's type.
     :param target_nullable: whether the target column admits NULL.
+    :param fail_on_null: admit a ``Nullable`` source for a NOT NULL target: its first NULL stops the reading.
     :return: the pair, or a :class:`Problem` with a code ``dpone.types.*``; nothing is raised.
     """
     source = parse_source_type(source_type)
@@ -209,13 +221,13 @@ def resolve(column: str, source_type: str, target_type: str, target_nullable: bo
         return Problem(
             form.code, column, f"{source_type} does not go into {target}: {form.message}.{_LEAVE_OUT}"
         )
-    if source.nullable and not target_nullable:
+    if source.nullable and not target_nullable and not fail_on_null:
         return Problem(
             "dpone.types.nullability",
             column,
             f"{source_type} can hold NULL, the target column is NOT NULL. Make the target column "
-            f"{target} NULL, or deliver a view without Nullable; stopping at the first NULL "
-            "(`fail_on_null`) comes in a later version.",
+            f"{target} NULL, or set options.fail_on_null=True, with which the first NULL stops the delivery "
+            "and is named by column and row.",
         )
     return TypePair(source_type, str(target), source.nullable, target_nullable, form)
 

@@ -32,9 +32,13 @@ with DAG("daily", schedule=daily):
 with DAG("explicit", schedule=None):
     DeliverWindowOperator(task_id="deliver", window_start="{{{{ params.day }}}}T00:00:00Z",
                           window_end="2026-03-03T00:00:00+00:00", params={{"day": "2026-03-02"}}, **ROUTE)
+with DAG("object_storage", schedule=daily):
+    DeliverWindowOperator(task_id="deliver", **(ROUTE | dict(
+        spool=f"file://{{HOME}}/{{{{{{{{ task.dag_id }}}}}}}}")))
 with DAG("wrong", schedule=None):
     DeliverWindowOperator(task_id="deliver", **(ROUTE | dict(
-        source="chdb://me:hunter2@/x", journal="postgresql://me:hunter2@host/x", strategy="sideways")))
+        source="chdb://me:hunter2@/x", journal="postgresql://me:hunter2@host/x", strategy="sideways",
+        spool="s3://me:hunter2@bucket/x")))
 with DAG("unknown_column", schedule=daily):
     DeliverWindowOperator(task_id="deliver", columns=["ordered", "id", "colour"], **ROUTE)
 """
@@ -85,6 +89,13 @@ class TestDagRuns:
         assert state == "success"
         assert (result["rows"], result["deleted_rows"]) == (12, 12)
 
+    def test_the_spool_may_be_a_templated_url_of_an_object_store(self, home: Path) -> None:
+        state, _, result = run_dag("object_storage", datetime(2026, 3, 3, tzinfo=UTC))
+        assert state == "success"
+        assert (result["rows"], result["chunks"]) == (12, 1)
+        assert (home / "object_storage").is_dir()
+        assert not [name for _, _, files in os.walk(home / "object_storage") for name in files]
+
     def test_the_runs_configuration_gives_the_window(self) -> None:
         conf = {"window": {"start": "2026-03-02T00:00:00Z", "end": "2026-03-02T06:00:00Z"}}
         state, _, result = run_dag("daily", datetime(2026, 3, 9, tzinfo=UTC), conf)
@@ -97,8 +108,8 @@ class TestDagRuns:
         state, tries, result = run_dag("wrong", None)
         told = "".join(capfd.readouterr())
         assert (state, tries, result) == ("failed", 1, None)
-        assert "4 problems" in told
-        for field in ("source:", "strategy:", "window:", "journal:"):
+        assert "5 problems" in told
+        for field in ("source:", "strategy:", "window:", "journal:", "spool:"):
             assert f"- {field}" in told
         assert "hunter2" not in told
 

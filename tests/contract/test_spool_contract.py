@@ -1,11 +1,13 @@
 """The contract of a spool: what is sealed is found again byte for byte, or the file is named.
 
-Over the local file system. Full disks and kills happen in new interpreters, never in this process.
+Over the local file system and over object storage on ``file://``, each in both forms of a chunk where the
+form can matter. Full disks and kills happen in new interpreters, never in this process.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import shutil
 import signal
@@ -24,7 +26,11 @@ from airflow_dpone.delivery.records import SealedChunk
 from airflow_dpone.errors import CapacityError, SourceDataError, SpoolError
 from airflow_dpone.host_identity import host_id
 from airflow_dpone.spool.local import LocalSpool
+from airflow_dpone.spool.object_storage import ObjectSpool
+from airflow_dpone.wire.chunk_format import SUFFIXES, ChunkFormat
 from airflow_dpone.wire.digest import DigestSum
+from airflow_dpone.wire.mssql_native import format_file
+from airflow_dpone.wire.native_rows import encode_rows
 from airflow_dpone.wire.types import TypePair, WireColumn, WireLayout, resolve
 
 KEY = "ab" * 32
@@ -49,10 +55,17 @@ def batch(rows: int = 1000) -> pa.RecordBatch:
     )
 
 
-@pytest.fixture(params=[LocalSpool], ids=["local"])
+def opened(kind: str, place: Path) -> SpoolPort:
+    """The spool at a place; an object store's local cache lies beside it."""
+    if kind == "local":
+        return LocalSpool(str(place))
+    return ObjectSpool(f"file://{place}", str(place.with_name("cache")))
+
+
+@pytest.fixture(params=["local", "object storage"])
 def new_spool(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], SpoolPort]:
     """Opens the same place each time it is called, as another process would."""
-    return lambda: request.param(str(tmp_path / "spool"))
+    return lambda: opened(request.param, tmp_path / "spool")
 
 
 @pytest.fixture
@@ -60,37 +73,79 @@ def spool(new_spool: Callable[[], SpoolPort]) -> SpoolPort:
     return new_spool()
 
 
+@pytest.fixture
+def local(tmp_path: Path) -> LocalSpool:
+    """For what only a file system has: renames, links, modes of its parts."""
+    return LocalSpool(str(tmp_path / "spool"))
+
+
+FORMATS: list[ChunkFormat] = ["arrow_ipc", "mssql_native"]
+
+
+@pytest.fixture(params=FORMATS)
+def form(request: pytest.FixtureRequest) -> ChunkFormat:
+    """The form of the chunks."""
+    found: ChunkFormat = request.param
+    return found
+
+
 def seal(
-    spool: SpoolPort, ordinal: int = 0, *, epoch: int = 1, rows: int = 1000, key: str = KEY
+    spool: SpoolPort,
+    ordinal: int = 0,
+    *,
+    epoch: int = 1,
+    rows: int = 1000,
+    key: str = KEY,
+    form: ChunkFormat = "arrow_ipc",
 ) -> SealedChunk:
-    sink = spool.begin(key, epoch, ordinal, LAYOUT)
+    sink = spool.begin(key, epoch, ordinal, LAYOUT, form)
     sink.write(batch(rows))
     size, sha256 = sink.seal()
-    return SealedChunk(epoch, ordinal, rows, 0, size, sha256, DigestSum.zero())
+    beside = sink.format_file_sha256
+    return SealedChunk(epoch, ordinal, rows, 0, size, sha256, DigestSum.zero(), form, beside)
 
 
 def path_of(tmp_path: Path, chunk: SealedChunk, key: str = KEY) -> Path:
-    name = f"{chunk.ordinal:06d}.{chunk.file_sha256}.arrow"
+    name = f"{chunk.ordinal:06d}.{chunk.file_sha256}.{SUFFIXES[chunk.chunk_format]}"
     return tmp_path / "spool" / key / str(chunk.extraction_epoch) / name
 
 
-def files(tmp_path: Path) -> list[str]:
-    root = tmp_path / "spool"
+def files(tmp_path: Path, folder: str = "spool") -> list[str]:
+    root = tmp_path / folder
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir())
 
 
 # ---- what a sealed chunk is -------------------------------------------------------------------------------
 
 
-def test_a_sealed_chunk_reads_back(spool: SpoolPort, new_spool: Callable[[], SpoolPort]) -> None:
-    """Also by another process, and in batches of at most 65,536 rows."""
+def test_a_sealed_chunk_reads_back(
+    spool: SpoolPort, new_spool: Callable[[], SpoolPort], form: ChunkFormat, tmp_path: Path
+) -> None:
+    """Also by another process, and in batches of at most 65,536 rows; no copy is left behind."""
     with spool:
-        chunk = seal(spool, rows=70_000)
+        chunk = seal(spool, rows=70_000, form=form)
     with new_spool() as reader:
         reader.verify(KEY, chunk)
         found = list(reader.read(KEY, chunk, LAYOUT))
     assert [b.num_rows for b in found] == [65_536, 4_464]
     assert pa.Table.from_batches(found).equals(pa.Table.from_batches([batch(70_000)]))
+    assert files(tmp_path, "cache") == []
+
+
+def test_a_chunk_of_native_rows_is_the_bytes_that_are_hashed_and_has_a_format_file(
+    spool: SpoolPort, tmp_path: Path
+) -> None:
+    """[D2] Beside the chunk, with a hash of its own that is journaled with it."""
+    chunk = seal(spool, 7, form="mssql_native")
+    path = path_of(tmp_path, chunk)
+    assert path.read_bytes() == bytes(encode_rows(batch(), LAYOUT).data)
+    beside = path.with_suffix(".fmt")
+    assert beside.read_bytes() == format_file(LAYOUT)
+    assert hashlib.sha256(format_file(LAYOUT)).hexdigest() == chunk.format_file_sha256
+    assert [stat.S_IMODE(p.stat().st_mode) for p in (path, beside)] == [0o600, 0o600]
+    assert len(files(tmp_path)) == 2
+    told = dataclasses.replace(chunk, digest_sum=DigestSum(1000, (1,) * 8))
+    assert SealedChunk.from_json(told.to_json()) == told
 
 
 def test_the_name_is_the_hash_and_nobody_else_may_read(spool: SpoolPort, tmp_path: Path) -> None:
@@ -113,8 +168,8 @@ def test_the_name_is_the_hash_and_nobody_else_may_read(spool: SpoolPort, tmp_pat
     assert files(tmp_path) == [f"{KEY}/1/000007.{chunk.file_sha256}.arrow"]
 
 
-def test_an_unsealed_chunk_has_no_final_name(spool: SpoolPort, tmp_path: Path) -> None:
-    sink = spool.begin(KEY, 1, 0, LAYOUT)
+def test_an_unsealed_chunk_has_no_final_name(local: LocalSpool, tmp_path: Path) -> None:
+    sink = local.begin(KEY, 1, 0, LAYOUT)
     sink.write(batch())
     assert files(tmp_path) == [f"{KEY}/1/000000.part"]
     sink.discard()
@@ -123,7 +178,7 @@ def test_an_unsealed_chunk_has_no_final_name(spool: SpoolPort, tmp_path: Path) -
 
 
 def test_sealing_syncs_the_file_before_its_name_and_the_directory_after(
-    spool: SpoolPort, monkeypatch: pytest.MonkeyPatch
+    local: LocalSpool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """[3.6] A name must never stand for bytes that a power cut takes back."""
     seen: list[str] = []
@@ -137,7 +192,7 @@ def test_sealing_syncs_the_file_before_its_name_and_the_directory_after(
         seen.append("rename")
         rename(*args, **options)  # type: ignore[arg-type]
 
-    sink = spool.begin(KEY, 1, 0, LAYOUT)
+    sink = local.begin(KEY, 1, 0, LAYOUT)
     sink.write(batch())
     monkeypatch.setattr(os, "fsync", watched_fsync)
     monkeypatch.setattr(os, "rename", watched_rename)
@@ -174,6 +229,12 @@ def test_another_layout_is_refused(spool: SpoolPort) -> None:
 # ---- damage -----------------------------------------------------------------------------------------------
 
 
+def is_named(error: SpoolError, path: Path, ordinal: int = 3) -> bool:
+    """As data and in the message: a path, or the URL that ends with it."""
+    named = str(error.fields["path"])
+    return named.endswith(str(path)) and named in str(error) and error.fields["ordinal"] == ordinal
+
+
 def flip(path: Path, at: int) -> None:
     content = bytearray(path.read_bytes())
     content[at] ^= 1
@@ -181,39 +242,60 @@ def flip(path: Path, at: int) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1, 500, 5000, -1, -20])
-def test_a_flipped_bit_is_found_and_named(spool: SpoolPort, tmp_path: Path, at: int) -> None:
-    chunk = seal(spool, 3)
+def test_a_flipped_bit_is_found_and_named(
+    spool: SpoolPort, form: ChunkFormat, tmp_path: Path, at: int
+) -> None:
+    chunk = seal(spool, 3, form=form)
     path = path_of(tmp_path, chunk)
     flip(path, at)
     with pytest.raises(SpoolError) as caught:
         spool.verify(KEY, chunk)
     assert caught.value.code == "dpone.spool.damaged"
-    assert (caught.value.fields["path"], caught.value.fields["ordinal"]) == (str(path), 3)
+    assert is_named(caught.value, path)
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize("at", [0, 5, -1])
+def test_a_changed_format_file_is_found_and_named(spool: SpoolPort, tmp_path: Path, at: int) -> None:
+    """[D2] It decides what the bytes mean."""
+    chunk = seal(spool, 3, form="mssql_native")
+    beside = path_of(tmp_path, chunk).with_suffix(".fmt")
+    flip(beside, at)
+    with pytest.raises(SpoolError) as caught:
+        spool.verify(KEY, chunk)
+    assert caught.value.code == "dpone.spool.damaged"
+    assert is_named(caught.value, beside)
+    beside.unlink()
+    with pytest.raises(SpoolError) as caught:
+        spool.verify(KEY, chunk)
+    assert caught.value.code == "dpone.spool.missing"
+    assert is_named(caught.value, beside)
+
+
 @pytest.mark.parametrize("keep", [0, 1, 1000, -1])
-def test_a_cut_file_is_found_and_named(spool: SpoolPort, tmp_path: Path, keep: int) -> None:
-    chunk = seal(spool, 3)
+def test_a_cut_file_is_found_and_named(
+    spool: SpoolPort, form: ChunkFormat, tmp_path: Path, keep: int
+) -> None:
+    chunk = seal(spool, 3, form=form)
     path = path_of(tmp_path, chunk)
     path.write_bytes(path.read_bytes()[:keep])
     for look in (lambda: spool.verify(KEY, chunk), lambda: list(spool.read(KEY, chunk, LAYOUT))):
         with pytest.raises(SpoolError) as caught:
             look()
         assert caught.value.code == "dpone.spool.damaged"
-        assert (caught.value.fields["path"], caught.value.fields["ordinal"]) == (str(path), 3)
+        assert is_named(caught.value, path)
 
 
-def test_appended_bytes_are_found(spool: SpoolPort, tmp_path: Path) -> None:
-    chunk = seal(spool)
+def test_appended_bytes_are_found(spool: SpoolPort, form: ChunkFormat, tmp_path: Path) -> None:
+    chunk = seal(spool, form=form)
     with path_of(tmp_path, chunk).open("ab") as file:
         file.write(b"\0")
     with pytest.raises(SpoolError, match="bytes"):
         spool.verify(KEY, chunk)
 
 
-def test_a_missing_chunk_is_named(spool: SpoolPort, tmp_path: Path) -> None:
-    chunk = seal(spool, 3)
+def test_a_missing_chunk_is_named(spool: SpoolPort, form: ChunkFormat, tmp_path: Path) -> None:
+    chunk = seal(spool, 3, form=form)
     path = path_of(tmp_path, chunk)
     path.unlink()
     never = dataclasses.replace(chunk, extraction_epoch=9)
@@ -229,14 +311,14 @@ def test_a_missing_chunk_is_named(spool: SpoolPort, tmp_path: Path) -> None:
         assert caught.value.fields["ordinal"] == 3
 
 
-def test_a_link_in_the_place_of_a_chunk_is_not_followed(spool: SpoolPort, tmp_path: Path) -> None:
-    chunk = seal(spool)
+def test_a_link_in_the_place_of_a_chunk_is_not_followed(local: LocalSpool, tmp_path: Path) -> None:
+    chunk = seal(local)
     path = path_of(tmp_path, chunk)
     elsewhere = tmp_path / "copy.arrow"
     path.rename(elsewhere)
     path.symlink_to(elsewhere)
     with pytest.raises(SpoolError) as caught:
-        spool.verify(KEY, chunk)
+        local.verify(KEY, chunk)
     assert caught.value.code == "dpone.spool.unusable"
 
 
@@ -272,24 +354,24 @@ def test_a_fenced_writer_cannot_seal_the_file_of_its_successor(
     assert files(tmp_path) == [f"{KEY}/1/000000.{sha256}.arrow"]
 
 
-def test_a_part_of_a_dead_process_is_replaced(spool: SpoolPort, tmp_path: Path) -> None:
-    chunk = seal(spool, 0)
+def test_a_part_of_a_dead_process_is_replaced(local: LocalSpool, tmp_path: Path) -> None:
+    chunk = seal(local, 0)
     part = path_of(tmp_path, chunk).with_name("000001.part")
     part.write_bytes(b"x" * 10_000_000)
     part.chmod(0o644)
-    later = seal(spool, 1)
-    spool.verify(KEY, later)
+    later = seal(local, 1)
+    local.verify(KEY, later)
     assert later.file_bytes < 100_000
     assert stat.S_IMODE(path_of(tmp_path, later).stat().st_mode) == 0o600
     assert not part.exists()
 
 
-def test_a_planted_link_is_not_written_through(spool: SpoolPort, tmp_path: Path) -> None:
+def test_a_planted_link_is_not_written_through(local: LocalSpool, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
-    chunk = seal(spool, 0)
+    chunk = seal(local, 0)
     path_of(tmp_path, chunk).with_name("000001.part").symlink_to(victim)
-    seal(spool, 1)
+    seal(local, 1)
     assert victim.read_text() == "precious"
 
 
@@ -315,22 +397,22 @@ def test_discarding_what_never_was_is_fine(spool: SpoolPort) -> None:
 
 
 @pytest.mark.parametrize("where", ["invocation", "epoch"])
-def test_discarding_never_follows_a_link(spool: SpoolPort, tmp_path: Path, where: str) -> None:
+def test_discarding_never_follows_a_link(local: LocalSpool, tmp_path: Path, where: str) -> None:
     """A planted link is refused, what it points to stays."""
-    seal(spool)
+    seal(local)
     outside = tmp_path / "outside" / "1"
     outside.mkdir(parents=True)
     (outside / "precious").write_text("precious")
     link = tmp_path / "spool" / ("cd" * 32) if where == "invocation" else tmp_path / "spool" / KEY / "7"
     link.symlink_to(outside.parent if where == "invocation" else outside)
     with pytest.raises(SpoolError) as caught:
-        spool.discard_epoch(*(("cd" * 32, 1) if where == "invocation" else (KEY, 7)))
+        local.discard_epoch(*(("cd" * 32, 1) if where == "invocation" else (KEY, 7)))
     assert caught.value.code == "dpone.spool.unusable"
     if where == "invocation":
         with pytest.raises(SpoolError):
-            spool.discard("cd" * 32)
+            local.discard("cd" * 32)
     else:
-        spool.discard(KEY)
+        local.discard(KEY)
     assert (outside / "precious").read_text() == "precious"
 
 
@@ -487,3 +569,45 @@ def test_a_killed_writer_leaves_nothing_that_counts(tmp_path: Path, moment: str)
     spool = LocalSpool(str(tmp_path / "spool"))
     spool.verify(KEY, seal(spool, 1))
     assert [name.endswith(".arrow") for name in files(tmp_path)] == [True, True]
+
+
+@pytest.mark.parametrize("moment", ["sending", "reading back", "tidying"])
+def test_a_writer_killed_while_it_sends_leaves_nothing_that_counts(
+    tmp_path: Path, form: ChunkFormat, moment: str
+) -> None:
+    """SIGKILL with half an object in the store, and after it; the next process removes the whole epoch."""
+    done = run_child(
+        """
+        from airflow_dpone.spool.object_store import ObjectStore
+        def die(*_):
+            os.kill(os.getpid(), signal.SIGKILL)
+        def send_half(self, local, *names):
+            content = Path(local).read_bytes()
+            key = Path(self._key(names))
+            key.parent.mkdir(parents=True)
+            key.write_bytes(content[: len(content) // 2])
+            die()
+        spool = opened("object storage", Path(sys.argv[1]))
+        moment, form = sys.argv[2:]
+        seal(spool, 0, form=form)
+        if moment == "sending":
+            ObjectStore.put = send_half
+        if moment == "reading back":
+            ObjectStore.blocks = die
+        if moment == "tidying":
+            LocalSpool.drop = die
+        seal(spool, 1, epoch=2, form=form)
+        """,
+        str(tmp_path / "spool"),
+        moment,
+        form,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert any(name.startswith(f"{KEY}/2/000001.") for name in files(tmp_path))
+    assert files(tmp_path, "cache") != []
+    spool = opened("object storage", tmp_path / "spool")
+    spool.discard_epoch(KEY, 2)
+    assert {name.split("/")[1] for name in files(tmp_path)} == {"1"}
+    spool.verify(KEY, seal(spool, 1, epoch=3, form=form))
+    spool.discard(KEY)
+    assert files(tmp_path) == files(tmp_path, "cache") == []

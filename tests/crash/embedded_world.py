@@ -3,6 +3,9 @@
     python -m tests.crash.embedded_world deliver DIRECTORY INDEX     (SIGKILL at that crash point; -1: none)
     python -m tests.crash.embedded_world finish DIRECTORY            (deliver to the end, then look)
 
+With ``object_storage`` as a last word the spool is the same directory as ``file://``, with an AIRFLOW_HOME
+(where the cache is) beside it.
+
 chDB and DuckDB admit one process at a time and survive no fork, so each command is a new process. The last
 line of standard output is JSON.
 """
@@ -10,6 +13,7 @@ line of standard output is JSON.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -126,19 +130,24 @@ def child(command: str, home: Path, *arguments: str) -> tuple[int, dict[str, Any
     )
     if done.returncode not in (0, -signal.SIGKILL):
         raise RuntimeError(f"{command} ended with {done.returncode}: {done.stderr[-2000:]}")
-    lines = done.stdout.splitlines()
-    return done.returncode, json.loads(lines[-1]) if lines else {}
+    # What was killed may have said something, but not its answer: Airflow's log goes to the same stream.
+    answer = done.stdout.splitlines()[-1] if done.returncode == 0 else "{}"
+    return done.returncode, json.loads(answer)
 
 
-def deliver_once(home: Path, index: int) -> dict[str, Any]:
+def deliver_once(home: Path, index: int, *, object_storage: bool = False) -> dict[str, Any]:
     """The delivery; the answer also lists the crash points that it passed."""
+    spool: str | Path = home / "spool"
+    if object_storage:
+        os.environ["AIRFLOW_HOME"] = str(home / "airflow")
+        spool = f"file://{spool}"
     observer = SignalAt(index, signal.SIGKILL)
     try:
         result = deliver(
             route(home),
             WINDOW,
             journal=home / "journal.db",
-            spool=home / "spool",
+            spool=spool,
             requester=REQUESTER,
             observer=observer,
         )
@@ -170,7 +179,12 @@ def look(home: Path) -> dict[str, Any]:
         "rows": rows,
         "receipts": receipts,
         "stages": stages,
-        "files": sorted(str(path) for path in (home / "spool").rglob("*") if path.is_file()),
+        "files": sorted(
+            str(path)
+            for folder in ("spool", "airflow/dpone")
+            for path in (home / folder).rglob("*")
+            if path.is_file()
+        ),
         **_journal(home),
     }
 
@@ -196,9 +210,10 @@ def _journal(home: Path) -> dict[str, Any]:
 def main(arguments: list[str]) -> dict[str, Any]:
     """Runs one command."""
     command, home = arguments[0], Path(arguments[1])
+    object_storage = arguments[-1] == "object_storage"
     if command == "deliver":
-        return deliver_once(home, int(arguments[2]))
-    return {**deliver_once(home, -1), **look(home)}
+        return deliver_once(home, int(arguments[2]), object_storage=object_storage)
+    return {**deliver_once(home, -1, object_storage=object_storage), **look(home)}
 
 
 if __name__ == "__main__":

@@ -174,6 +174,43 @@ def test_a_bad_value_is_named_by_column_and_row_and_can_be_found(
     assert result.rows == 12
 
 
+def test_a_null_for_a_not_null_column_is_refused_or_stops_at_the_first_row(home: Path) -> None:
+    """B01: refused in the plan; with fail_on_null the first NULL stops, without one everything arrives."""
+    in_shop(
+        home,
+        "CREATE TABLE shop.odd AS shop.orders",
+        "INSERT INTO shop.odd SELECT * FROM shop.orders ORDER BY id",
+    )
+    in_warehouse(home, "ALTER TABLE sales.orders ALTER note SET NOT NULL")
+    plain = route(home, source_table=("shop", "odd"))
+    with pytest.raises(ConfigurationError) as refused:
+        deliver_it(home, plain)
+    assert [(p.code, p.where) for p in refused.value.problems] == [("dpone.types.nullability", "note")]
+    assert "options.fail_on_null=True" in str(refused.value)
+    assert_untouched(home)
+    strict = route(home, source_table=("shop", "odd"), options={"fail_on_null": True})
+    assert plan(strict, WINDOW).refusals == ()
+    with pytest.raises(SourceDataError) as stopped:
+        deliver_it(home, strict)
+    error = stopped.value
+    assert (error.code, error.state_after) == ("dpone.source.null", "FAILED")
+    window = "toDate(ordered) = toDate('2026-03-02')"
+    notes = f"(SELECT id, note FROM shop.odd WHERE {window} ORDER BY id)"
+    first = in_shop(
+        home, f"SELECT countIf(id < (SELECT min(id) FROM {notes} WHERE note IS NULL)) FROM {notes}"
+    )
+    assert error.fields == {"column": "note", "row": int(first)}
+    assert_untouched(home)
+    hint = error.next_action.partition("SELECT")[2].split(" Mend")[0].rstrip(".; ")
+    assert "isNull(" in hint
+    nulls = in_shop(home, f"SELECT count() FROM shop.odd WHERE {window} AND note IS NULL")
+    assert in_shop(home, f"SELECT{hint}") == nulls != "0\n"
+    in_shop(home, "ALTER TABLE shop.odd UPDATE note = '' WHERE note IS NULL SETTINGS mutations_sync = 2")
+    result = deliver_it(home, strict)
+    assert (result.rows, result.generation) == (12, 2)
+    assert {row[-1] for row in state_of(home)["rows"]} >= {"", "é🎁"}
+
+
 def test_a_constraint_of_the_target_rolls_the_publication_back_and_frees_the_target(home: Path) -> None:
     """B47: the fault comes inside the publication, is proved rolled back, and blocks nobody."""
     in_warehouse(
@@ -268,6 +305,26 @@ def test_a_changed_byte_in_a_sealed_file_is_refused_and_read_again_after_a_clear
     assert caught.value.state_after == "FAILED"
     assert_untouched(home)
     assert deliver_it(home).generation == 2
+
+
+def test_a_changed_byte_in_an_object_is_refused_and_the_object_is_named(
+    world: World, points: list[str]
+) -> None:
+    """Before the grant, in the copy that would be read; then a clear reads the window again."""
+    home = world.reset()
+    child("deliver", home, str(points.index("before_target_create_stage")), "object_storage")
+    sealed = sorted((home / "spool").rglob("*.arrow"))
+    assert len(sealed) == 2
+    damaged = bytearray(sealed[1].read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    sealed[1].write_bytes(damaged)
+    _, refused = child("deliver", home, "-1", "object_storage")
+    assert f"file://{sealed[1]}" in refused["error"]
+    assert "[dpone.spool.damaged]" in refused["error"]
+    assert refused["state_after"] == "FAILED"
+    assert_untouched(home)
+    _, found = child("finish", home, "object_storage")
+    assert (found["result"]["generation"], found["files"]) == (2, [])
 
 
 def test_a_changed_cell_of_the_prepared_table_is_refused(world: World, points: list[str]) -> None:

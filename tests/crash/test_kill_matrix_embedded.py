@@ -83,3 +83,37 @@ def test_killed_at_every_crash_point_and_called_again(
         outcomes = {i: found for lane in pool.map(run_lane, range(len(lanes))) for i, found in lane.items()}
     assert {f"{i} {points[i]}": found for i, found in sorted(outcomes.items()) if found} == {}
     assert len(outcomes) == len(points) > 90
+
+
+IN_THE_SPOOL = [
+    "before_spool_begin",
+    "before_chunk_seal",
+    "after_chunk_seal",
+    "before_target_create_stage",
+    "after_writer_write",
+    "before_spool_discard",
+    "after_spool_discard",
+]
+"""Where an object store makes a difference; the rest of the road is that of the matrix above."""
+
+
+@pytest.mark.timeout(900)
+def test_with_object_storage_as_spool_too(lanes: list[World], undisturbed: dict[str, Any]) -> None:
+    """On ``file://``: killed with a chunk half sealed, sealed, staged and half removed, then called again."""
+    home = lanes[0].reset()
+    _, whole = child("finish", home, "object_storage")
+    assert problems(whole, undisturbed["rows"]) == []
+    assert whole["points"] == undisturbed["points"]
+    assert (home / "airflow" / "dpone" / "spool_cache").is_dir()
+    outcomes = {}
+    for point in IN_THE_SPOOL:
+        home = lanes[0].reset()
+        code, _ = child("deliver", home, str(whole["points"].index(point)), "object_storage")
+        assert code == -signal.SIGKILL
+        sealed = list((home / "spool").rglob("*.arrow"))
+        assert bool(sealed) == (
+            point not in ("before_spool_begin", "before_chunk_seal", "after_spool_discard")
+        )
+        _, found = child("finish", home, "object_storage")
+        outcomes[point] = problems(found, undisturbed["rows"])
+    assert {point: found for point, found in outcomes.items() if found} == {}

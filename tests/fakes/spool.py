@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 from collections.abc import Iterator
 from types import TracebackType
 
@@ -10,7 +12,7 @@ import pyarrow as pa
 from airflow_dpone.delivery.ports import effect
 from airflow_dpone.delivery.records import SealedChunk
 from airflow_dpone.errors import SpoolError
-from airflow_dpone.wire.sealed import SealedWriter, read_sealed
+from airflow_dpone.wire.chunk_format import ChunkFormat, format_file_of, new_writer, read_chunk
 from airflow_dpone.wire.types import WireLayout
 
 Place = tuple[str, int, int]
@@ -28,9 +30,13 @@ class _Bytes:
 class MemorySink:
     """An open chunk."""
 
-    def __init__(self, spool: MemorySpool, place: Place, layout: WireLayout) -> None:
+    def __init__(
+        self, spool: MemorySpool, place: Place, layout: WireLayout, chunk_format: ChunkFormat
+    ) -> None:
         self._spool, self._place, self._bytes = spool, place, _Bytes()
-        self._writer = SealedWriter(self._bytes, layout)
+        self._writer = new_writer(chunk_format, self._bytes, layout)
+        beside = format_file_of(chunk_format, layout)
+        self.format_file_sha256 = None if beside is None else hashlib.sha256(beside).hexdigest()
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Appends rows."""
@@ -71,10 +77,15 @@ class MemorySpool:
 
     @effect
     def begin(
-        self, invocation_key: str, extraction_epoch: int, ordinal: int, layout: WireLayout
+        self,
+        invocation_key: str,
+        extraction_epoch: int,
+        ordinal: int,
+        layout: WireLayout,
+        chunk_format: ChunkFormat = "arrow_ipc",
     ) -> MemorySink:
         """Opens a chunk."""
-        return MemorySink(self, (invocation_key, extraction_epoch, ordinal), layout)
+        return MemorySink(self, (invocation_key, extraction_epoch, ordinal), layout, chunk_format)
 
     def _data(self, invocation_key: str, chunk: SealedChunk) -> bytes:
         place = (invocation_key, chunk.extraction_epoch, chunk.ordinal)
@@ -89,7 +100,8 @@ class MemorySpool:
 
     def read(self, invocation_key: str, chunk: SealedChunk, layout: WireLayout) -> Iterator[pa.RecordBatch]:
         """The batches."""
-        return read_sealed(self._data(invocation_key, chunk), layout)
+        file = io.BytesIO(self._data(invocation_key, chunk))
+        return read_chunk(chunk.chunk_format, file, layout, rows=chunk.rows)
 
     @effect
     def discard_epoch(self, invocation_key: str, extraction_epoch: int) -> None:
@@ -104,8 +116,6 @@ class MemorySpool:
 
 def read_sealed_checked(data: bytes, chunk: SealedChunk) -> Iterator[bytes]:
     """The data, when it has the chunk's size and hash."""
-    import hashlib
-
     if (len(data), hashlib.sha256(data).hexdigest()) != (chunk.file_bytes, chunk.file_sha256):
         raise SpoolError("dpone.spool.damaged", f"Sealed chunk {chunk.ordinal} is damaged.")
     yield data

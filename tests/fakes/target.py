@@ -31,6 +31,7 @@ from airflow_dpone.errors import (
     SourceDataError,
     TargetBusy,
 )
+from airflow_dpone.wire.chunk_format import ChunkFormat
 from airflow_dpone.wire.types import SqlType, WireLayout
 from tests.fakes import target_faults as faults
 from tests.fakes import target_storage as storage
@@ -58,6 +59,7 @@ class SqliteTarget(faults.TargetFile):
     lock_mode = "database"
     backend = "embedded"
     proof_capability = "sqlite-stage-mark-v1"
+    chunk_format: ChunkFormat = "arrow_ipc"
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

@@ -36,6 +36,7 @@ from airflow_dpone.journal import database
 from airflow_dpone.settings import Limits, Quality, RowCount
 from airflow_dpone.source_clickhouse import introspect, statements
 from airflow_dpone.target_embedded.target import EmbeddedTarget
+from airflow_dpone.wire.chunk_format import ChunkFormat
 from airflow_dpone.wire.types import WireLayout
 from tests.fakes import sqlite_publication, target_storage
 from tests.fakes.source import ReadFault, ScriptedSource
@@ -115,8 +116,10 @@ class FixedTarget(SqliteTarget):
 class FixedSink(MemorySink):
     """Says a size and a hash that follow from the chunk's place."""
 
-    def __init__(self, spool: MemorySpool, place: tuple[str, int, int], layout: WireLayout) -> None:
-        super().__init__(spool, place, layout)
+    def __init__(
+        self, spool: MemorySpool, place: tuple[str, int, int], layout: WireLayout, chunk_format: ChunkFormat
+    ) -> None:
+        super().__init__(spool, place, layout, chunk_format)
         self._said = f"epoch {place[1]}, chunk {place[2]}"
 
     @effect
@@ -133,10 +136,15 @@ class FixedSpool(MemorySpool):
 
     @effect
     def begin(
-        self, invocation_key: str, extraction_epoch: int, ordinal: int, layout: WireLayout
+        self,
+        invocation_key: str,
+        extraction_epoch: int,
+        ordinal: int,
+        layout: WireLayout,
+        chunk_format: ChunkFormat = "arrow_ipc",
     ) -> MemorySink:
         """Opens a chunk."""
-        return FixedSink(self, (invocation_key, extraction_epoch, ordinal), layout)
+        return FixedSink(self, (invocation_key, extraction_epoch, ordinal), layout, chunk_format)
 
     def verify(self, invocation_key: str, chunk: r.SealedChunk) -> None:
         """Is it there?"""

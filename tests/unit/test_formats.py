@@ -55,8 +55,11 @@ from airflow_dpone.spool.local import LocalSpool
 from airflow_dpone.target_embedded import installation, stages
 from airflow_dpone.target_embedded import statements as target_sql
 from airflow_dpone.wire.digest import DigestSum
+from airflow_dpone.wire.mssql_native import read_native
 from airflow_dpone.wire.native_rows import encode_rows
+from airflow_dpone.wire.reference_decoder import decode_rows
 from airflow_dpone.wire.sealed import read_sealed
+from airflow_dpone.wire.sql_type import FRAMING
 from airflow_dpone.wire.types import LAYOUT_NAME, TypePair, WireColumn, WireLayout, framing_as_data
 from airflow_dpone.wiring import deliver, plan
 from tests.golden import stories
@@ -440,6 +443,83 @@ def sealed_chunk() -> Json:
     }
 
 
+MOMENT = datetime(2025, 1, 1, 23, 59, 59)
+NATIVE: list[tuple[str, str, str, Any]] = [
+    ("bigint", "Int64", "bigint", -(2**63)),
+    ("int", "Int32", "int", 258),
+    ("smallint", "Int16", "smallint", -2),
+    ("tinyint", "UInt8", "tinyint", 200),
+    ("bit", "Bool", "bit", True),
+    ("real", "Float32", "real", -0.0),
+    ("float", "Float64", "float(53)", 1.5),
+    ("decimal", "Decimal(18, 4)", "decimal(38,4)", Decimal("-126.0001")),
+    ("date", "Date32", "date", date(2024, 2, 29)),
+    ("seconds", "DateTime", "datetime2(0)", MOMENT),
+    ("micros", "DateTime64(6)", "datetime2(6)", MOMENT.replace(microsecond=999_999)),
+    ("text", "String", "nvarchar(20)", "a \x00\U0001f600"),
+    ("long", "String", "nvarchar(max)", ""),
+    ("bytes", "FixedString(3)", "binary(3)", b"\x00\xff\n"),
+    ("mark", "FixedString(3)", "varbinary(9)", b"abc"),
+    ("blob", "FixedString(3)", "varbinary(max)", b"\x00" * 3),
+    ("guid", "UUID", "uniqueidentifier", UUID("00112233-4455-6677-8899-aabbccddeeff").bytes),
+]
+"""Every row of the framing table, with a value."""
+
+
+def native_layout() -> WireLayout:
+    """Each of them NOT NULL and nullable."""
+    columns = []
+    for name, source, kind, _ in NATIVE:
+        for suffix, source_type, nullable in (("", source, False), ("_null", f"Nullable({source})", True)):
+            body = {"source_type": source_type, "target_type": kind, "target_nullable": nullable}
+            columns.append(WireColumn(f"{name}{suffix}", TypePair.from_json(body)))
+    return WireLayout(tuple(columns))
+
+
+def native_batch(layout: WireLayout) -> pa.RecordBatch:
+    """Two rows: the values, and the values with NULL wherever it may be."""
+    values = [value for *_, value in NATIVE for _ in range(2)]
+    arrays = [
+        pa.array([value, None if field.nullable else value], type=field.type)
+        for value, field in zip(values, layout.arrow_schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=layout.arrow_schema)
+
+
+def sealed_native_files() -> tuple[r.SealedChunk, dict[str, bytes]]:
+    """A chunk of native rows from the real spool, and its files by their path below the spool."""
+    layout = native_layout()
+    batch = native_batch(layout)
+    with TemporaryDirectory() as folder:
+        sink = LocalSpool(folder, host_id="host").begin(INVOCATION, 2, 5, layout, "mssql_native")
+        sink.write(batch)
+        size, sha256 = sink.seal()
+        total = DigestSum.of_hashes(encode_rows(batch, layout).hashes())
+        chunk = r.SealedChunk(2, 5, 2, size, size, sha256, total, "mssql_native", sink.format_file_sha256)
+        paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        return chunk, {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def sealed_native() -> Json:
+    """What a chunk of native rows is called, and how it is journaled."""
+    chunk, files = sealed_native_files()
+    format_path, path = sorted(files)
+    return {
+        "format": "dpone.sealed-native",
+        "version": 1,
+        "path": path,
+        "format_path": format_path,
+        "wire_layout_sha256": native_layout().sha256,
+        "columns": [[c.name, c.pair.target_type, c.pair.target_nullable] for c in native_layout().columns],
+        "chunk_sealed": chunk.to_json(),
+    }
+
+
+def native_file(suffix: str) -> Callable[[], bytes]:
+    """One of the two files."""
+    return lambda: next(data for path, data in sealed_native_files()[1].items() if path.endswith(suffix))
+
+
 TARGET_TABLES = ("installation", "target_gate", "delivery_receipt")
 
 
@@ -576,11 +656,16 @@ def _calls(folder: Path) -> Iterator[Json]:
         ("an address of another kind", [*status_db, "mysql://host/db"]),
         ("without a journal", ["db", "status"]),
         ("an unknown command", ["unknown"]),
+        ("the whole matrix", ["types"]),
+        ("a pair that is exact", ["types", "--source", "Int32", "--target", "int"]),
+        ("a pair that is refused", ["types", "--source", "Int64", "--target", "int"]),
+        ("half a pair", ["types", "--source", "Int64"]),
     ]
     for found, arguments in calls:
         code, said = _run(arguments)
         kept = {key: value for key, value in said.items() if key in ("schema", "status", "code")}
-        words = [word for word in arguments if word.isalpha() and word not in ("host", "other")]
+        options = next((i for i, word in enumerate(arguments) if word.startswith("-")), len(arguments))
+        words = arguments[:options]
         yield {
             "command": " ".join(words),
             "finds": found,
@@ -718,6 +803,9 @@ GOLDEN = {
     "native_rows": Golden("native_rows.json", as_json(native_rows)),
     "sealed_chunk": Golden("sealed_chunk.json", as_json(sealed_chunk)),
     "sealed_chunk.arrow": Golden("sealed_chunk.arrow", lambda: sealed()[1]),
+    "sealed_native": Golden("sealed_native.json", as_json(sealed_native)),
+    "sealed_native.native": Golden("sealed_native.native", native_file(".native")),
+    "sealed_native.fmt": Golden("sealed_native.fmt", native_file(".fmt")),
     "target_tables": Golden("target_tables.json", as_json(target_tables)),
     "receipt": Golden("receipt.json", as_json(receipt)),
     "evidence": Golden("evidence.json", as_json(evidence)),
@@ -740,7 +828,7 @@ def differences(golden: Golden, stored: bytes, made: bytes) -> list[str]:
         ]
     if stored == made:
         return []
-    if golden.file.endswith(".arrow"):
+    if golden.file.endswith((".arrow", ".native")):
         return [f"{len(stored)} bytes were {stored[:24]!r}..., {len(made)} are {made[:24]!r}..."]
     lines = [text.decode("ascii").splitlines() for text in (stored, made)]
     return list(unified_diff(*lines, f"golden/{golden.file}", "written today", lineterm="", n=1))
@@ -955,6 +1043,31 @@ def test_a_golden_chunk_is_read_with_every_version_of_arrow() -> None:
     assert batch.equals(rows_batch(layout))
     encoded = encode_rows(batch, layout)
     assert [encoded.row(i).hex() for i in range(3)] == read("native_rows")["rows"]
+
+
+def test_a_golden_chunk_of_native_rows_is_read_back() -> None:
+    """By the decoder that shares no code with the encoder: names, hashes, digest and values."""
+    said, layout = read("sealed_native"), native_layout()
+    data, beside = (GOLDEN[f"sealed_native.{end}"].path.read_bytes() for end in ("native", "fmt"))
+    chunk = r.SealedChunk.from_json(said["chunk_sealed"])
+    assert (len(data), hashlib.sha256(data).hexdigest()) == (chunk.file_bytes, chunk.file_sha256)
+    assert hashlib.sha256(beside).hexdigest() == chunk.format_file_sha256
+    assert said["path"] == f"{INVOCATION}/2/000005.{chunk.file_sha256}.native"
+    assert said["format_path"] == f"{INVOCATION}/2/000005.{chunk.file_sha256}.fmt"
+    rows = list(decode_rows(data, layout, rows=2))
+    assert DigestSum.of_hash_iter(hashlib.sha256(row.data).digest() for row in rows) == chunk.digest_sum
+    (batch,) = read_native(data, layout, rows=2)
+    assert batch.equals(native_batch(layout))
+    assert [value for value in rows[1].values if value is None] == [None] * len(NATIVE)
+    assert {c.pair.sql_type.framing for c in layout.columns} == set(FRAMING.values())
+
+
+def test_a_chunk_of_the_first_form_is_journaled_as_before_there_was_another() -> None:
+    """[0014] The fields of a form are there only when it is not ``arrow_ipc``."""
+    told = payload("delivered", "CHUNK_SEALED")
+    assert not {"chunk_format", "format_file_sha256"} & told.keys()
+    assert r.SealedChunk.from_json(told).to_json() == told
+    assert {*read("sealed_native")["chunk_sealed"]} - {*told} == {"chunk_format", "format_file_sha256"}
 
 
 def test_golden_evidence_has_its_hash() -> None:

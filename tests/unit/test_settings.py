@@ -47,7 +47,7 @@ def test_every_problem_is_in_one_error() -> None:
         columns="id",
         limits={"max_rows": 0, "max_speed": 1},
         quality={"row_count": {"min_rows": 5, "max_rows": 4}},
-        options={"fail_on_null": True},
+        options={"on_empty": "sometimes"},
         writer="carrier pigeon",
     )
     assert set(found) == {
@@ -59,7 +59,7 @@ def test_every_problem_is_in_one_error() -> None:
         "limits.max_rows",
         "limits.max_speed",
         "quality.row_count.max_rows",
-        "options.fail_on_null",
+        "options.on_empty",
         "writer",
     }
     assert "('shop', 'orders')" in found["source_table"]

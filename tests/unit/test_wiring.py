@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from airflow_dpone import Requester, Route, Window, deliver, plan
+from airflow_dpone import Requester, Route, Window, deliver, plan, wiring
 from airflow_dpone.errors import ConfigurationError
+from airflow_dpone.spool.local import LocalSpool
+from airflow_dpone.spool.object_storage import ObjectSpool
 
 DAY = Window(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 ROUTE: dict[str, Any] = {
@@ -50,3 +52,39 @@ def test_a_requester_has_all_its_names() -> None:
     with pytest.raises(ConfigurationError) as caught:
         Requester("", "r", "")
     assert [problem.where for problem in caught.value.problems] == ["requester.dag_id", "requester.task_id"]
+
+
+@pytest.mark.parametrize(
+    ("spool", "code"),
+    [
+        ("s3://key:secret@bucket/x", "dpone.config.secret_in_uri"),
+        ("s3://bucket/x?a=b", "dpone.config.uri"),
+        ("file://relative/x", "dpone.config.uri"),
+    ],
+)
+def test_a_url_of_an_object_store_is_checked_with_the_rest_of_the_call(
+    tmp_path: Path, spool: str, code: str
+) -> None:
+    found = refused(tmp_path, spool=spool, deadline_sec=0)
+    assert found == {"spool": code, "deadline_sec": "dpone.config.field"}
+
+
+def test_a_connection_belongs_to_a_url(tmp_path: Path) -> None:
+    assert refused(tmp_path, spool_conn_id="aws_default") == {"spool_conn_id": "dpone.config.field"}
+
+
+@pytest.mark.parametrize("spool", ["s3:/bucket/x", "spool"])
+def test_what_is_neither_a_url_nor_an_absolute_path_is_refused(tmp_path: Path, spool: str) -> None:
+    """A URL that went through Path lost a slash."""
+    assert refused(tmp_path, spool=Path(spool)) == {"spool": "dpone.config.field"}
+
+
+def test_a_spool_is_chosen_by_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "airflow"))
+    for spool, kind in ((str(tmp_path / "a"), LocalSpool), (f"file://{tmp_path}/b", ObjectSpool)):
+        opened = wiring._open_spool(wiring.Places("/journal.db", spool))
+        assert type(opened) is kind
+        with opened:
+            pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "airflow", "b"]
+    assert [path.name for path in (tmp_path / "airflow" / "dpone").iterdir()] == ["spool_cache"]

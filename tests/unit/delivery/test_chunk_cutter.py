@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_dpone.delivery import chunk_cutter
@@ -17,6 +17,7 @@ from airflow_dpone.delivery.chunk_cutter import ChunkCutter
 from airflow_dpone.errors import CapacityError, SourceDataError
 from airflow_dpone.settings import Limits
 from airflow_dpone.wire.digest import DigestSum
+from airflow_dpone.wire.encoder import Encoder, ParallelEncoder
 from airflow_dpone.wire.reference_rows import encode_row
 from airflow_dpone.wire.types import TypePair, WireColumn, WireLayout, resolve
 from tests.fakes.raw_values import raw_batch
@@ -42,7 +43,7 @@ EMPTY_ROW_BYTES = 16
 class Cut:
     """A cutter on a spool in memory, and what it journaled."""
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(self, encoder: Encoder | None = None, **limits: Any) -> None:
         self.spool = MemorySpool()
         self.journaled: list[r.Json] = []
         bounds = Limits.model_construct(**(Limits().model_dump() | limits))
@@ -54,6 +55,8 @@ class Cut:
             progress=lambda *_: None,
         )
         self.cutter = ChunkCutter(run, 0)
+        if encoder is not None:
+            self.cutter._encoder = encoder
 
     def all(self, rows: Sequence[Sequence[Any]], batch_rows: int = 1_000) -> list[r.SealedChunk]:
         """The chunks of these rows."""
@@ -179,3 +182,71 @@ def test_a_full_spool_stops_before_the_next_chunk_begins() -> None:
     with pytest.raises(CapacityError) as raised:
         cut.cutter.add(raw_batch([(3, "")], LAYOUT))
     assert raised.value.code == "dpone.spool.no_space"
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def processes(request: pytest.FixtureRequest) -> Iterator[ParallelEncoder]:
+    """Encoding processes, started once: an encoder that was emptied is as a new one."""
+    encoder = ParallelEncoder(LAYOUT, request.param, start_rows=0)
+    yield encoder
+    encoder.close()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    rows=ROWS,
+    max_rows=st.integers(1, 12),
+    max_bytes=st.integers(60, 400),
+    batch_rows=st.integers(1, 20),
+    piece_rows=st.integers(1, 20),
+)
+def test_encoding_processes_change_no_chunk(
+    processes: ParallelEncoder,
+    rows: list[tuple[int, str | None]],
+    max_rows: int,
+    max_bytes: int,
+    batch_rows: int,
+    piece_rows: int,
+) -> None:
+    limits = {"max_rows": max_rows, "max_bytes": max_bytes, "max_row_bytes": 60}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunk_cutter, "PIECE_ROWS", piece_rows)
+        alone, together = Cut(**limits), Cut(processes, **limits)
+        assert together.all(rows, batch_rows) == alone.all(rows, batch_rows)
+    assert together.spool.files == alone.spool.files
+    assert together.journaled == alone.journaled
+
+
+BAD, LONG = b"\xff", "a" * 13
+
+
+@pytest.mark.parametrize(
+    ("notes", "code", "row"),
+    [
+        ({5: LONG, 6: BAD}, "dpone.source.row_too_long", 5),
+        ({5: BAD, 6: LONG}, "dpone.source.utf8", 5),
+        ({3: LONG, 8: LONG}, "dpone.source.row_too_long", 3),
+        ({3: BAD, 8: BAD}, "dpone.source.utf8", 3),
+    ],
+)
+def test_the_first_bad_row_wins_whoever_finds_it(
+    processes: ParallelEncoder, notes: dict[int, Any], code: str, row: int
+) -> None:
+    """A text is checked when its piece is put, a row's length when its piece comes back."""
+    rows = [(n, notes.get(n, "")) for n in range(10)]
+    for encoder in (None, processes):
+        with pytest.raises(SourceDataError) as raised:
+            Cut(encoder, max_row_bytes=EMPTY_ROW_BYTES + 24).all(rows, batch_rows=1)
+        assert (raised.value.code, raised.value.fields["row"]) == (code, row)
+    assert len(list(processes.rest())) <= 3, "what was on its way is dropped"
+
+
+def test_the_setting_decides_how_many_processes_encode() -> None:
+    assert [type(Cut(**limits).cutter._encoder).__name__ for limits in ({}, {"encoding_parallelism": 2})] == [
+        "InlineEncoder",
+        "ParallelEncoder",
+    ]
+    assert (
+        Limits().encoding_processes == Limits(parallelism=2, encoding_parallelism=1).encoding_processes == 1
+    )
+    assert Limits(parallelism=3).encoding_processes == 3

@@ -15,6 +15,7 @@ from airflow_dpone.errors import DponeError
 from airflow_dpone.journal.store import SqlJournal
 from airflow_dpone.spool.chunk_file import ChunkFile
 from airflow_dpone.spool.local import LocalSpool
+from airflow_dpone.spool.object_storage import ObjectChunk, ObjectSpool
 from tests.fakes.source import ReadFault, ScriptedSource
 from tests.fakes.spool import MemorySink, MemorySpool
 from tests.fakes.target import SqliteTarget
@@ -49,8 +50,10 @@ def test_crash_points_are_exactly_before_and_after_each_effect() -> None:
     [
         (p.SourcePort, ScriptedSource),
         (p.SpoolPort, LocalSpool),
+        (p.SpoolPort, ObjectSpool),
         (p.SpoolPort, MemorySpool),
         (p.ChunkSink, ChunkFile),
+        (p.ChunkSink, ObjectChunk),
         (p.ChunkSink, MemorySink),
         (p.TargetPort, SqliteTarget),
         (p.WriterPort, SqliteTarget),

@@ -162,7 +162,7 @@ def test_the_first_reason_of_an_incident_stays_readable(world: World) -> None:
 
 
 def test_another_journal_in_the_same_database_does_not_collide_with_the_same_run(world: World) -> None:
-    """Two Airflows, the same DAG and run, two tables: the second one's generation goes on after the first's."""
+    """Two Airflows, the same DAG and run, two tables: the second goes on after the first generation."""
     world.deliver()
     world.target.create_table(SCHEMA, "elsewhere", TARGET_COLUMNS)
     other = World.create(world.root / "other")

@@ -183,11 +183,12 @@ def test_a_hint_has_the_window_and_no_value() -> None:
     hints = {code: find_rows(query, "col 0", code) for code in CATALOGUE if code.startswith("dpone.source.")}
     assert {code for code, text in hints.items() if text} == {
         f"dpone.source.{what}"
-        for what in ("nan", "infinite", "subnormal", "utf8", "too_long", "decimal", "range")
+        for what in ("null", "nan", "infinite", "subnormal", "utf8", "too_long", "decimal", "range")
     }
     for text in filter(None, hints.values()):
         assert query.predicate in text
         assert "`shop`.`orders`" in text
+    assert "isNull(dpone_rows.`col 0`)" in hints["dpone.source.null"]
     assert find_rows(query_of("Int64"), "col 0", "dpone.source.nan").endswith(
         "WHERE isNaN(dpone_rows.`col 0`)"
     )

@@ -19,16 +19,17 @@ from airflow_dpone.wire.types import RawForm, SqlType, TypePair, WireColumn, Wir
 EPOCH = datetime(1970, 1, 1)
 
 
-def pair(source: str, target: str, nullable: bool = True) -> TypePair:
+def pair(source: str, target: str, nullable: bool = True, *, fail_on_null: bool = False) -> TypePair:
     """An admitted pair; fails loudly if the matrix refuses it."""
-    found = resolve("c", source, target, nullable)
+    found = resolve("c", source, target, nullable, fail_on_null=fail_on_null)
     assert isinstance(found, TypePair), found
     return found
 
 
-def layout(*columns: tuple[str, str, bool]) -> WireLayout:
+def layout(*columns: tuple[str, str, bool], fail_on_null: bool = False) -> WireLayout:
     """A layout of (source type, target type, target nullable), named k0, k1 ..."""
-    return WireLayout(tuple(WireColumn(f"k{i}", pair(*column)) for i, column in enumerate(columns)))
+    pairs = [pair(*column, fail_on_null=fail_on_null) for column in columns]
+    return WireLayout(tuple(WireColumn(f"k{i}", found) for i, found in enumerate(pairs)))
 
 
 def target_batch(rows: Sequence[Sequence[Any]], of: WireLayout) -> pa.RecordBatch:

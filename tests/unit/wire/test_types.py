@@ -81,11 +81,11 @@ def test_wrappers(source: str, nullable: bool) -> None:
 
 
 def test_nullable_into_not_null_is_refused() -> None:
-    """B01: and the message says that stopping at the first NULL comes later."""
+    """B01: and the message says both ways out."""
     found = resolve("c", "Nullable(Int32)", "int", False)
     assert isinstance(found, Problem)
     assert found.code == "dpone.types.nullability"
-    assert "`fail_on_null`" in found.message
+    assert "options.fail_on_null=True" in found.message
     assert "int NULL" in found.message
 
 
@@ -155,14 +155,14 @@ def test_a_refused_pair_says_what_to_use(source: str, target: str, code: str, wo
         ("BFloat16", "toFloat32(c)"),
         ("Nullable(Nothing)", "a column of a real type"),
         ("LowCardinality(Nullable(IPv4))", "nvarchar(15)"),
-        ("Weather", "`types`"),
+        ("Weather", "`python -m airflow_dpone types`"),
         ("FixedString", "has no length"),
         ("", "not a ClickHouse type"),
         ("Nullable(", "not a ClickHouse type"),
     ],
 )
 def test_a_refused_source_type_says_what_to_do(source: str, words: str) -> None:
-    """B06, B08, B16: refused in the plan, with a way out."""
+    """B06, B16: refused in the plan, with a way out."""
     found = resolve("c", source, "nvarchar(max)", True)
     assert isinstance(found, Problem)
     assert found.code == "dpone.types.unsupported"

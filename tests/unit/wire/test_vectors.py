@@ -56,8 +56,7 @@ def test_the_vectors_cover_every_framing_and_nullability() -> None:
 def test_only_noted_vectors_are_beyond_the_sources() -> None:
     beyond = {(c["type"], c["value"]) for c in CELLS if not is_expressible(c)}
     assert beyond == {
-        ("datetime2(7)", "9999-12-31T23:59:59.9999999"),
-        ("datetime2(7)", "2024-02-29T23:59:59.1234567"),
+        *((c["type"], c["value"]) for c in CELLS if has_seven_digits(c)),
         ("varbinary(9)", ""),
         ("varbinary(max)", ""),
     }
@@ -65,6 +64,7 @@ def test_only_noted_vectors_are_beyond_the_sources() -> None:
 
 @pytest.mark.parametrize(("text", "nullable"), TYPES)
 def test_reference_cells(text: str, nullable: bool) -> None:
+    """B74: the bytes that every side must make, from one file."""
     sql_type = SqlType.parse(text)
     for cell in CELLS:
         if (cell["type"], cell["nullable"]) == (text, nullable) and not has_seven_digits(cell):
