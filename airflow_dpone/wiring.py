@@ -3,6 +3,7 @@ used."""
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -64,7 +65,12 @@ def deliver(
     from airflow_dpone.delivery.run import Request
 
     places = Places(journal, spool, host_id, spool_conn_id)
-    problems = _call_problems(places, deadline_sec, lease_ttl_sec)
+    problems = [
+        *call_problems(places, deadline_sec, lease_ttl_sec),
+        *_kind_problems(route, window, requester),
+    ]
+    if not problems:
+        problems = route_problems(route, window)
     if problems:
         raise ConfigurationError.of(problems)
     with open_ports(route, places, progress=on_progress, observer=observer) as ports:
@@ -75,7 +81,7 @@ def plan(route: Route, window: Window) -> Plan:
     """What :func:`deliver` would do: types, mapping, refusals and statements, from read-only metadata
     queries.
 
-    Raises only when it cannot connect or a table is missing; everything else is in ``refusals``.
+    Raises only when it cannot connect; everything else, a missing table too, is in ``refusals``.
     """
     from airflow_dpone.delivery.plan_preview import preview
 
@@ -130,13 +136,55 @@ def airflow_home() -> str:
     return os.environ.get("AIRFLOW_HOME") or os.path.expanduser("~/airflow")
 
 
-def _call_problems(places: Places, deadline_sec: float, lease_ttl_sec: float) -> list[Problem]:
-    problems = spool_problems(places)
-    if not deadline_sec > 0:
-        problems.append(Problem("dpone.config.field", "deadline_sec", "must be greater than 0"))
+def call_problems(places: Places, deadline_sec: float, lease_ttl_sec: float) -> list[Problem]:
+    """What is wrong with a call's own parameters, all of it; opens nothing."""
+    problems = []
+    if not isinstance(places.journal, str | Path) or not str(places.journal):
+        text = (
+            "must be the path of a SQLite file, made by `python -m airflow_dpone db migrate --journal PATH`"
+        )
+        problems.append(Problem("dpone.config.field", "journal", text))
+    elif "://" not in str(places.journal) and not os.path.isabs(places.journal):
+        problems.append(Problem("dpone.config.field", "journal", "must be an absolute path"))
+    problems += spool_problems(places)
     low, high = LEASE_TTL_SEC
-    if not low <= lease_ttl_sec <= high:
-        problems.append(Problem("dpone.config.field", "lease_ttl_sec", f"must lie in {low:g}..{high:g}"))
+    for name, value, least, most in (
+        ("deadline_sec", deadline_sec, 0.0, math.inf),
+        ("lease_ttl_sec", lease_ttl_sec, low, high),
+    ):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not least <= value <= most or value == 0:
+            bounds = "greater than 0" if most == math.inf else f"in {low:g}..{high:g}"
+            problems.append(Problem("dpone.config.field", name, f"must be a number {bounds}"))
+    return problems
+
+
+def _kind_problems(route: object, window: object, requester: object) -> list[Problem]:
+    from airflow_dpone.delivery.records import Requester
+    from airflow_dpone.delivery.window import Window
+
+    return [
+        Problem("dpone.config.field", name, f"must be a {kind.__name__}, not {type(value).__name__}")
+        for name, value, kind in (
+            ("route", route, Route),
+            ("window", window, Window),
+            ("requester", requester, Requester),
+        )
+        if not isinstance(value, kind)
+    ]
+
+
+def route_problems(route: Route, window: Window) -> list[Problem]:
+    """What can be told of a route and a window without opening anything."""
+    from airflow_dpone.delivery.planning import request_problems
+    from airflow_dpone.target_embedded.target import EmbeddedTarget
+
+    problems = request_problems(route, window, EmbeddedTarget.backend)
+    for field, value, scheme in (("source", route.source, "chdb"), ("target", route.target, "duckdb")):
+        try:
+            _endpoint(field, value, scheme)
+        except ConfigurationError as error:
+            problems += error.problems
     return problems
 
 
@@ -144,6 +192,9 @@ def spool_problems(places: Places) -> list[Problem]:
     """What is wrong with the address of the spool."""
     from airflow_dpone.spool.addresses import is_url, url_problem
 
+    where: object = places.spool
+    if not isinstance(where, str | Path):
+        return [Problem("dpone.config.field", "spool", "must be an absolute path or a URL")]
     if is_url(places.spool):
         problem = url_problem(str(places.spool))
         return [problem] if problem else []

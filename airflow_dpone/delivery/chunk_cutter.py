@@ -119,16 +119,27 @@ class ChunkCutter:
             raise CapacityError(
                 "dpone.spool.no_space", text, free_bytes=free, needed_bytes=self._limits.max_bytes
             )
-        return self._run.ports.spool.begin(self._run.chain.invocation_key, self._epoch, ordinal, self._layout)
+        ports, invocation = self._run.ports, self._run.chain.invocation_key
+        return ports.spool.begin(
+            invocation, self._epoch, ordinal, self._layout, chunk_format=ports.writer.chunk_format
+        )
 
     def _seal(self) -> None:
         if self._sink is None:
             return
         file_bytes, file_sha256 = self._sink.seal()
-        self._sink = None
         chunk = r.SealedChunk(
-            self._epoch, len(self.chunks), self._sum.rows, self._bytes, file_bytes, file_sha256, self._sum
+            extraction_epoch=self._epoch,
+            ordinal=len(self.chunks),
+            rows=self._sum.rows,
+            encoded_bytes=self._bytes,
+            file_bytes=file_bytes,
+            file_sha256=file_sha256,
+            digest_sum=self._sum,
+            chunk_format=self._run.ports.writer.chunk_format,
+            format_file_sha256=self._sink.format_file_sha256,
         )
+        self._sink = None
         self._run.record((DeliveryEvent.CHUNK_SEALED, chunk.to_json()))
         self.chunks.append(chunk)
         self._sum, self._bytes = DigestSum.zero(), 0

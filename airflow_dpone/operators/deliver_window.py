@@ -108,12 +108,14 @@ class DeliverWindowOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Validates, delivers, returns the result as JSON. A failure that no retry can mend fails the task at
         once."""
-        from airflow_dpone.errors import DponeError
+        from airflow_dpone.errors import DponeError, InternalError
 
         try:
             return self._deliver(context)
+        except InternalError:
+            raise
         except DponeError as error:
-            raise _for_airflow(error) from error
+            raise _for_airflow(error) from None
 
     def _deliver(self, context: Context) -> dict[str, Any]:
         from airflow_dpone import wiring
@@ -126,6 +128,8 @@ class DeliverWindowOperator(BaseOperator):
                 found.append(build())
             except ConfigurationError as error:
                 problems += error.problems
+        if not problems:
+            problems = wiring.route_problems(found[0], found[1])
         if problems:
             raise ConfigurationError.of(problems)
         route, window, (journal, spool) = found
@@ -167,21 +171,17 @@ class DeliverWindowOperator(BaseOperator):
 
     def _places(self) -> tuple[str, str]:
         from airflow_dpone.errors import ConfigurationError, Problem
-        from airflow_dpone.wiring import Places, airflow_home, spool_problems
+        from airflow_dpone.wiring import Places, airflow_home, call_problems
 
         spool = self.spool or os.path.join(airflow_home(), "dpone", "spool")
-        problems = spool_problems(Places("", spool, self.host_id, self.spool_conn_id))
-        if not self.journal:
-            text = (
-                "is needed: path of a SQLite file made by `python -m airflow_dpone db migrate --journal PATH`"
-            )
-            problems.append(Problem("dpone.config.field", "journal", text))
-        elif "://" in self.journal and urlsplit(self.journal).password:
+        places = Places(self.journal or "", spool, self.host_id, self.spool_conn_id)
+        problems = call_problems(places, self.deadline_sec, self.lease_ttl_sec)
+        if isinstance(self.journal, str) and "://" in self.journal and urlsplit(self.journal).password:
             text = "the URL carries a password, and templated fields are shown in the UI"
             problems.append(Problem("dpone.config.secret_in_uri", "journal", text))
-        if problems or not self.journal:
+        if problems:
             raise ConfigurationError.of(problems)
-        return self.journal, spool
+        return str(self.journal), spool
 
 
 def _requester(context: Context) -> Requester:

@@ -66,12 +66,14 @@ def describe(
         *_ttl_problems(where, engine_full, ask(sql.render(sql.COLUMN_TTLS, **names))),
     ]
     patches = ask(sql.render(sql.PATCH_PARTS, **names))
+    columns = _columns(ask, names)
+    collected += _name_problems(columns)
     return SourceTable(
         database=database,
         table=table,
         uuid=uuid,
         engine=engine,
-        columns=_columns(ask, names),
+        columns=columns,
         server_id=ask(sql.SERVER_ID)[0][0],
         capabilities=dict(capabilities),
         problems=tuple(collected),
@@ -128,6 +130,13 @@ def _columns(ask: Ask, names: Mapping[str, str]) -> tuple[SourceColumn, ...]:
 
 def _schema_sha256(columns: tuple[SourceColumn, ...]) -> str:
     return SourceTable("", "", "", "", columns, {}).schema_sha256
+
+
+def _name_problems(columns: tuple[SourceColumn, ...]) -> list[Problem]:
+    """A column named like our alias would change what every other column of the query means."""
+    text = f"has the name that the query gives to the table ({sql.ROWS}); rename the column"
+    taken = [c.name for c in columns if c.name == sql.ROWS or c.name.startswith(f"{sql.ROWS}.")]
+    return [Problem("dpone.source.reserved_column", name, text) for name in taken]
 
 
 def _missing(what: str, name: str, candidates: list[list[str]]) -> NoReturn:

@@ -140,7 +140,14 @@ def _column_problems(column: StoredColumn) -> list[Problem]:
         text = "is a generated column, which is never written; deliver into a table without it"
         return [Problem("dpone.target.generated_column", column.name, text)]
     sql_type = storage.type_in_comment(column.comment)
-    if sql_type is None or storage.holds(column.stored, sql_type):
+    if sql_type is None:
+        misread = storage.misread_comment(column.comment)
+        return (
+            [Problem("dpone.target.comment_type", column.name, f"in its comment, {misread}")]
+            if misread
+            else []
+        )
+    if storage.holds(column.stored, sql_type):
         return []
     return [Problem("dpone.target.comment_type", column.name, _misfit(column.stored, sql_type))]
 

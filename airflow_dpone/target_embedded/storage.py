@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
-from airflow_dpone.wire.sql_type import SqlType, parse_sql_type
+from airflow_dpone.wire.sql_type import REFUSED_TARGETS, SqlType, parse_sql_type
 from airflow_dpone.wire.types import WireLayout
 
 Columns = tuple[tuple[str, str, bool], ...]
 """Name, DuckDB type, nullable."""
 
+_LOOKS_LIKE_A_TYPE = re.compile(r"[a-z_]\w*\s*\(\s*(\d+|max)\s*(,\s*\d+\s*)?\)(\s+(not\s+)?null)?")
+_ALSO_WORDS = {"text", "time", "image", "money", "timestamp", "vector", "geography", "geometry"}
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _DEFAULTS = {
     "BIGINT": "bigint",
@@ -59,6 +61,19 @@ def type_in_comment(comment: str | None) -> SqlType | None:
     """The T-SQL type that a column's comment names, or None when it names none."""
     found = parse_sql_type(comment) if comment else None
     return found if isinstance(found, SqlType) else None
+
+
+def misread_comment(comment: str | None) -> str | None:
+    """Why a comment that looks like a type is none; None for a type and for any other text.
+
+    ``nvarchr(10)`` and ``varchar(10)`` would otherwise be taken for a remark, and their length be lost.
+    """
+    found = parse_sql_type(comment) if comment else None
+    if not isinstance(found, str) or comment is None:
+        return None
+    text = comment.strip().lower()
+    looks = _LOOKS_LIKE_A_TYPE.fullmatch(text) or text in set(REFUSED_TARGETS) - _ALSO_WORDS
+    return found if looks else None
 
 
 def holds(stored: str, sql_type: SqlType) -> bool:

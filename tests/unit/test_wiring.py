@@ -88,3 +88,14 @@ def test_a_spool_is_chosen_by_its_address(tmp_path: Path, monkeypatch: pytest.Mo
             pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "airflow", "b"]
     assert [path.name for path in (tmp_path / "airflow" / "dpone").iterdir()] == ["spool_cache"]
+
+
+def test_wrong_kinds_are_named_instead_of_raised(tmp_path: Path) -> None:
+    found = refused(tmp_path, journal=None, spool=5, deadline_sec="60", lease_ttl_sec=True, requester="me")
+    assert set(found) == {"journal", "spool", "deadline_sec", "lease_ttl_sec", "requester"}
+    assert refused(tmp_path, journal="journal.db") == {"journal": "dpone.config.field"}
+
+
+def test_what_route_and_window_say_together_is_checked_before_anything_opens(tmp_path: Path) -> None:
+    found = refused(tmp_path, {"strategy": "full_refresh", "writer": "bcp", "limits": {"parallelism": 2}})
+    assert set(found) == {"window", "writer", "limits.parallelism"}

@@ -16,6 +16,7 @@ from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery.chunk_cutter import ChunkCutter
 from airflow_dpone.errors import CapacityError, SourceDataError
 from airflow_dpone.settings import Limits
+from airflow_dpone.wire.chunk_format import ChunkFormat
 from airflow_dpone.wire.digest import DigestSum
 from airflow_dpone.wire.encoder import Encoder, ParallelEncoder
 from airflow_dpone.wire.reference_rows import encode_row
@@ -43,13 +44,15 @@ EMPTY_ROW_BYTES = 16
 class Cut:
     """A cutter on a spool in memory, and what it journaled."""
 
-    def __init__(self, encoder: Encoder | None = None, **limits: Any) -> None:
+    def __init__(
+        self, encoder: Encoder | None = None, chunk_format: ChunkFormat = "arrow_ipc", **limits: Any
+    ) -> None:
         self.spool = MemorySpool()
         self.journaled: list[r.Json] = []
         bounds = Limits.model_construct(**(Limits().model_dump() | limits))
         run: Any = SimpleNamespace(
             frozen=SimpleNamespace(limits=bounds, layout=LAYOUT),
-            ports=SimpleNamespace(spool=self.spool),
+            ports=SimpleNamespace(spool=self.spool, writer=SimpleNamespace(chunk_format=chunk_format)),
             chain=SimpleNamespace(invocation_key="f" * 64),
             record=lambda *said: self.journaled.extend(payload for _, payload in said),
             progress=lambda *_: None,

@@ -3,9 +3,7 @@ grant."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,6 @@ from airflow_dpone.spool.object_storage import ObjectSpool
 from airflow_dpone.wire.chunk_format import ChunkFormat
 from airflow_dpone.wire.digest import DigestSum
 from airflow_dpone.wire.native_rows import encode_rows
-from airflow_dpone.wire.types import WireLayout
 from tests.fakes.world import World, as_set, orders
 from tests.unit.delivery.test_chunk_cutter import EMPTY_ROW_BYTES, LAYOUT, ROWS, Cut, digest_of, greedy
 
@@ -32,18 +29,9 @@ FORMS: list[ChunkFormat] = ["arrow_ipc", "mssql_native"]
 # ---- bounds -----------------------------------------------------------------------------------------------
 
 
-class CutIn(Cut):
-    """A cutter whose chunks are sealed in one form."""
-
-    def __init__(self, form: ChunkFormat, **limits: Any) -> None:
-        super().__init__(**limits)
-        self.form = form
-        self.spool.begin = partial(self.spool.begin, chunk_format=form)  # type: ignore[method-assign]
-
-    def read(self, chunk: SealedChunk) -> list[pa.RecordBatch]:
-        """What the sealed file holds."""
-        known = dataclasses.replace(chunk, chunk_format=self.form)
-        return list(self.spool.read("f" * 64, known, LAYOUT))
+def batches_of(cut: Cut, chunk: SealedChunk) -> list[pa.RecordBatch]:
+    """What the sealed file holds."""
+    return list(cut.spool.read("f" * 64, chunk, LAYOUT))
 
 
 @settings(max_examples=60)
@@ -51,7 +39,7 @@ class CutIn(Cut):
 def test_every_sealed_file_holds_what_its_event_says_and_no_more_than_the_limits(
     rows: list[tuple[int, str | None]], max_rows: int, max_bytes: int, form: ChunkFormat
 ) -> None:
-    cut = CutIn(form, max_rows=max_rows, max_bytes=max_bytes, max_row_bytes=60)
+    cut = Cut(chunk_format=form, max_rows=max_rows, max_bytes=max_bytes, max_row_bytes=60)
     chunks = cut.all(rows, batch_rows=7)
     assert [(c.rows, c.encoded_bytes) for c in chunks] == [
         (len(sizes), sum(sizes)) for sizes in greedy(rows, max_rows, max_bytes)
@@ -61,7 +49,7 @@ def test_every_sealed_file_holds_what_its_event_says_and_no_more_than_the_limits
         assert [c.file_bytes for c in chunks] == [c.encoded_bytes for c in chunks]
     total = DigestSum.zero()
     for chunk in chunks:
-        batches = cut.read(chunk)
+        batches = batches_of(cut, chunk)
         sums = [DigestSum.of_hashes(encode_rows(batch, LAYOUT).hashes()) for batch in batches]
         assert sum(sums, DigestSum.zero()) == chunk.digest_sum
         total += chunk.digest_sum
@@ -71,55 +59,18 @@ def test_every_sealed_file_holds_what_its_event_says_and_no_more_than_the_limits
 @pytest.mark.parametrize("form", FORMS)
 def test_a_row_that_is_too_long_is_named_by_ordinal_and_column(form: ChunkFormat) -> None:
     rows = [(1, "a" * 12), (2, "a" * 13), (3, "")]
-    cut = CutIn(form, max_row_bytes=EMPTY_ROW_BYTES + 24)
+    cut = Cut(chunk_format=form, max_row_bytes=EMPTY_ROW_BYTES + 24)
     with pytest.raises(SourceDataError) as raised:
         cut.all(rows, batch_rows=1)
     assert raised.value.code == "dpone.source.row_too_long"
     assert (raised.value.fields["row"], raised.value.fields["column"]) == (1, "note")
     cut.cutter.discard()
     assert (cut.spool.files, cut.journaled) == ({}, [])
-    (chunk,) = CutIn(form, max_row_bytes=EMPTY_ROW_BYTES + 24).all(rows[:1])
+    (chunk,) = Cut(chunk_format=form, max_row_bytes=EMPTY_ROW_BYTES + 24).all(rows[:1])
     assert chunk.encoded_bytes == EMPTY_ROW_BYTES + 24
 
 
 # ---- a new hash before every grant ------------------------------------------------------------------------
-
-
-class NativeRows:
-    """A spool whose chunks are native rows, for an engine whose writer reads batches."""
-
-    def __init__(self, spool: Any) -> None:
-        self._spool = spool
-        self._format_files: dict[tuple[int, int], str] = {}
-
-    def __enter__(self) -> NativeRows:
-        self._spool.__enter__()
-        return self
-
-    def __exit__(self, *exc: Any) -> None:
-        self._spool.__exit__(*exc)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._spool, name)
-
-    def begin(self, key: str, epoch: int, ordinal: int, layout: WireLayout) -> Any:
-        """A chunk of native rows, whatever was asked for."""
-        sink = self._spool.begin(key, epoch, ordinal, layout, "mssql_native")
-        self._format_files[(epoch, ordinal)] = sink.format_file_sha256
-        return sink
-
-    def _known(self, chunk: SealedChunk) -> SealedChunk:
-        beside = self._format_files[(chunk.extraction_epoch, chunk.ordinal)]
-        return dataclasses.replace(chunk, chunk_format="mssql_native", format_file_sha256=beside)
-
-    def verify(self, key: str, chunk: SealedChunk) -> None:
-        """As the spool does."""
-        self._spool.verify(key, self._known(chunk))
-
-    def read(self, key: str, chunk: SealedChunk, layout: WireLayout) -> Iterator[pa.RecordBatch]:
-        """As the spool does."""
-        batches: Iterator[pa.RecordBatch] = self._spool.read(key, self._known(chunk), layout)
-        return batches
 
 
 @pytest.fixture(params=["local", "object storage"])
@@ -136,7 +87,8 @@ def shop(request: pytest.FixtureRequest, place: str, tmp_path: Path) -> World:
     spool: Any = LocalSpool(str(world.root / "spool"), host_id="test-host")
     if place == "object storage":
         spool = ObjectSpool(f"file://{world.root}/spool", str(world.root / "cache"))
-    world.spool = NativeRows(spool) if request.param == "mssql_native" else spool  # type: ignore[assignment]
+    world.spool = spool
+    world.target.chunk_format = request.param
     return world
 
 

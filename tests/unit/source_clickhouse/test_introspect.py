@@ -104,3 +104,10 @@ def test_a_missing_database_is_an_error() -> None:
 def test_the_keyword_is_told_from_a_name(engine_full: str, found: bool) -> None:
     """[F11]"""
     assert has_table_ttl(engine_full) is found
+
+
+@pytest.mark.parametrize("name", ["dpone_rows", "dpone_rows.id"])
+def test_a_column_with_the_name_of_the_querys_alias_is_refused(name: str) -> None:
+    """It would change what every other column of the query, and the window itself, means."""
+    found = describe(**{"system.columns": [[name, "Tuple(id Int64)", ""]]})
+    assert found == ["dpone.source.reserved_column"]

@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 from airflow_dpone.errors import ConfigurationError, Problem
+from airflow_dpone.target_embedded import storage
 from airflow_dpone.target_embedded.target import EmbeddedTarget
 from airflow_dpone.wire.types import resolve
 
@@ -88,7 +89,6 @@ def test_a_column_without_a_comment_has_the_type_of_its_storage(file: File) -> N
         ("DECIMAL(20,2)", "decimal(18,2)", "decimal(18,2)"),
         ("BLOB", "binary(16)", "binary(16)"),
         ("VARCHAR", "the customer's name", "nvarchar(max)"),
-        ("VARCHAR", "varchar(20)", "nvarchar(max)"),
         ("BIGINT", "", "bigint"),
     ],
 )
@@ -275,3 +275,19 @@ def test_a_layout_of_another_version_is_not_touched(file: File) -> None:
     with file.open() as target, pytest.raises(ConfigurationError) as caught:
         target.identify("main", "t", initialise=True)
     assert caught.value.code == "dpone.target.layout"
+
+
+@pytest.mark.parametrize(
+    "comment",
+    ["nvarchr(10)", "varchar(20)", "time(7)", "datetime", "nvarchar(5000)", "nvarchar(10) NOT NULL"],
+)
+def test_a_comment_that_looks_like_a_type_and_is_none_is_not_taken_for_a_remark(comment: str) -> None:
+    """Its length would be lost without a word."""
+    assert storage.misread_comment(comment)
+
+
+@pytest.mark.parametrize(
+    "comment", [None, "", "nvarchar(20)", "time", "the customer's note", "text", "in EUR (net)"]
+)
+def test_types_and_remarks_are_left_alone(comment: str | None) -> None:
+    assert storage.misread_comment(comment) is None
