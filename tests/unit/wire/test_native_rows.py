@@ -34,6 +34,23 @@ def test_equals_the_reference(case: tuple[WireLayout, list[list[Any]]], before: 
     assert [h.tobytes() for h in encoded.hashes()] == [hashlib.sha256(row).digest() for row in expected]
 
 
+@settings(max_examples=60)
+@given(layouts_with_rows(), st.data())
+def test_chunked_columns_equal_the_reference_however_they_are_cut(
+    case: tuple[WireLayout, list[list[Any]]], data: st.DataObject
+) -> None:
+    """Columns of a table may be chunked at different rows; the batches are views with offsets."""
+    of, rows = case
+    whole = target_batch(rows, of)
+    columns = []
+    for column in whole.columns:
+        cut = data.draw(st.integers(0, len(rows)))
+        columns.append(pa.chunked_array([column.slice(0, cut), column.slice(cut)], type=column.type))
+    table = pa.Table.from_arrays(columns, schema=whole.schema)
+    encoded = [encode_rows(batch, of) for batch in table.to_batches()]
+    assert [one.row(i) for one in encoded for i in range(len(one))] == [encode_row(row, of) for row in rows]
+
+
 @pytest.mark.parametrize("nullable", [False, True])
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_every_pair_equals_the_reference(source: str, target: str, nullable: bool) -> None:
