@@ -1,6 +1,7 @@
 """Orders from ClickHouse to the warehouse: each day as a window, and the whole table on demand."""
 
 import os
+from datetime import timedelta
 
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
@@ -15,6 +16,8 @@ ROUTE = {
     "window_column": "ordered_at",
     "journal": f"{HOME}/journal.db",
     "spool": f"{HOME}/spool",
+    "retries": 3,  # an error that a retry cannot mend fails the task at once
+    "retry_delay": timedelta(seconds=30),
 }
 
 daily = CronDataIntervalTimetable("@daily", timezone="UTC")

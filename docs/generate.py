@@ -5,6 +5,7 @@ tests/architecture/test_docs_in_step.py fails when a page differs from what is r
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -142,11 +143,48 @@ def types_page() -> str:
     )
 
 
+def calls_page() -> str:
+    """The parameters of the operator and of the two functions, with their defaults."""
+    from airflow_dpone import wiring
+    from airflow_dpone.delivery.records import Requester
+    from airflow_dpone.operators import DeliverWindowOperator
+
+    text = [
+        "# Calls",
+        _MADE.format(source="the docstrings of DeliverWindowOperator, deliver, plan and Requester"),
+        f"Templated fields of the operator: `{'`, `'.join(DeliverWindowOperator.template_fields)}`.\n",
+    ]
+    for title, of in (
+        ("DeliverWindowOperator", DeliverWindowOperator),
+        ("deliver", wiring.deliver),
+        ("plan", wiring.plan),
+        ("Requester", Requester),
+    ):
+        doc = inspect.cleandoc(of.__doc__ or "")
+        call = of.__init__ if inspect.isclass(of) else of
+        defaults = {n: p.default for n, p in inspect.signature(call).parameters.items()}
+        text += [f"## {title}\n", doc.partition(":param")[0].strip() + "\n"]
+        rows = [(f"`{name}`", _parameter_default(defaults, name), said) for name, said in _params(doc)]
+        text.append(_table(("parameter", "default", "meaning"), rows) if rows else "")
+    return "\n".join(text)
+
+
+def _params(doc: str) -> list[tuple[str, str]]:
+    found = re.findall(r":param (\w+): (.*?)(?=:param |:returns|:raises|\n\n|$)", doc, re.S)
+    return [(name, " ".join(said.split()).replace("``", "`")) for name, said in found]
+
+
+def _parameter_default(defaults: Mapping[str, Any], name: str) -> str:
+    value = defaults.get(name, inspect.Parameter.empty)
+    return "needed" if value is inspect.Parameter.empty else f"`{value!r}`"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "errors.md": errors_page,
     "states.md": states_page,
     "settings.md": settings_page,
     "types.md": types_page,
+    "calls.md": calls_page,
 }
 
 
