@@ -89,7 +89,9 @@ def _with_hint(run: DeliveryRun, error: SourceDataError) -> SourceDataError:
     column = next((c.source for c in run.frozen.columns if c.wire.name == error.fields.get("column")), None)
     hint = run.ports.source.find_rows_hint(run.frozen.query, column, error.code) if column else ""
     action = (
-        f"Count or measure them with: {hint} Mend them in the source, then clear the task." if hint else None
+        f"Count or measure them with: {hint.rstrip('.')}. Mend them in the source, then clear the task."
+        if hint
+        else None
     )
     return SourceDataError(error.code, error.message, next_action=action, **error.fields)
 

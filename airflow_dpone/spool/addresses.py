@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from airflow_dpone.delivery.records import SealedChunk
 from airflow_dpone.errors import Problem, SpoolError
@@ -43,19 +43,31 @@ def is_url(spool: object) -> bool:
     return "://" in str(spool)
 
 
+def _may_hold_a_secret(url: str) -> bool:
+    """A slash in a password ends what ``urlsplit`` takes for the user part: the whole text is looked at."""
+    place = unquote(url.partition("://")[2])
+    port = place.partition("/")[0].partition(":")[2]
+    return "@" in place or bool(port and not port.isdigit())
+
+
 def url_problem(url: str) -> Problem | None:
     """What is wrong with a spool's URL; never repeats it, since it may hold a secret."""
     parts = urlsplit(url)
-    if "@" in parts.netloc:
-        text = "the URL names a user; credentials and connection ids belong into spool_conn_id"
+    if _may_hold_a_secret(url):
+        text = (
+            "the URL may name a user or hold a password; credentials and connection ids belong into "
+            "spool_conn_id, and the place is written as scheme://bucket-or-container/prefix"
+        )
         return Problem("dpone.config.secret_in_uri", "spool", text)
-    if parts.query or parts.fragment:
+    if url.partition("://")[0] != parts.scheme:
+        text = "write the scheme in lower case"
+    elif parts.query or parts.fragment:
         text = "parameters are not supported; put them into the connection that spool_conn_id names"
     elif _PATTERNS & set(url):
         text = "a pattern (* ? [ ] { }) cannot stand for one place"
     elif ".." in parts.path.split("/"):
         text = "the path must not go upwards"
-    elif parts.scheme in FILE_SCHEMES and (parts.netloc or not parts.path.strip("/")):
+    elif parts.scheme in FILE_SCHEMES and (parts.netloc or parts.path[:2] in ("", "/", "//")):
         text = f"use {parts.scheme}:///absolute/directory"
     elif not parts.scheme or (parts.scheme not in FILE_SCHEMES and not parts.netloc):
         text = "use scheme://bucket/prefix, such as s3://bucket/dpone"

@@ -49,13 +49,17 @@ class ObjectStore:
             return base.fs, str(base.path).rstrip("/")
         except (ValueError, ImportError, AirflowNotFoundException) as error:
             what = f"cannot be opened with the connection {conn_id!r}" if conn_id else "cannot be opened"
-            text = f"The spool {self._url} {what} ({type(error).__name__})."
+            hint = "; is the Airflow provider of its scheme installed?" if not self._is_file else ""
+            text = f"The spool {self._url} {what} ({type(error).__name__}){hint}"
             raise SpoolError("dpone.spool.unusable", text, path=self._url) from error
         except Exception as error:
             raise _store_failed(self._url, error) from error
 
     def _make_private(self) -> None:
-        os.makedirs(self._root, mode=0o700, exist_ok=True)
+        try:
+            os.makedirs(self._root, mode=0o700, exist_ok=True)
+        except FileNotFoundError as error:
+            raise spool_error(error, self._root) from error
         if os.stat(self._root).st_mode & stat.S_IWOTH:
             text = f"Everybody may write to the spool {self._url}."
             raise SpoolError("dpone.spool.unusable", text, path=self._url)

@@ -424,11 +424,11 @@ def test_cleared_and_rerun_on_the_real_engines(home: Path) -> None:
 FORKED = """
 import os, sys
 from pathlib import Path
-from airflow_dpone import deliver
+from airflow_dpone import deliver, plan
 from airflow_dpone.errors import SourceUnavailable
-from tests.crash.embedded_world import REQUESTER, WINDOW, in_shop, route
+from tests.crash.embedded_world import REQUESTER, WINDOW, route
 home = Path(sys.argv[1])
-in_shop(home, "SELECT 1")
+plan(route(home), WINDOW)
 pid = os.fork()
 if pid == 0:
     try:
@@ -443,7 +443,7 @@ os.waitpid(pid, 0)
 
 
 def test_a_forked_process_is_refused_instead_of_hanging(home: Path) -> None:
-    """chDB leaves threads behind even when it is closed; a query in a forked child never returns."""
+    """chDB leaves state behind even when it is closed; a query in a child of such a process never returns."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKED, str(home)],
         capture_output=True,

@@ -303,6 +303,11 @@ def test_a_scheme_without_a_provider_is_unusable(tmp_path: Path, url: str) -> No
         ("://x", "dpone.config.uri"),
         ("file://host/x", "dpone.config.uri"),
         ("file:///", "dpone.config.uri"),
+        ("file:////tmp/x", "dpone.config.uri"),
+        ("FILE:///tmp/x", "dpone.config.uri"),
+        ("s3://key:with/secret@bucket/p", "dpone.config.secret_in_uri"),
+        ("s3://key%3Awithsecret%40bucket/p", "dpone.config.secret_in_uri"),
+        ("gs://key:secret", "dpone.config.secret_in_uri"),
     ],
 )
 def test_a_url_that_cannot_be_a_place_is_refused_and_not_repeated(
@@ -311,7 +316,8 @@ def test_a_url_that_cannot_be_a_place_is_refused_and_not_repeated(
     with pytest.raises(ConfigurationError) as caught:
         ObjectSpool(url, str(tmp_path))
     assert [problem.code for problem in caught.value.problems] == [code]
-    assert "secret@" not in str(caught.value)
+    assert "with/secret" not in str(caught.value)
+    assert code != "dpone.config.secret_in_uri" or url not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["s3://b", "s3://b/p/q", "gs://b/p", "abfs://c/p", "file:///mnt/share/dpone"])
