@@ -31,6 +31,13 @@ from airflow_dpone.wire.chunk_format import ChunkFormat
 from airflow_dpone.wire.digest import DigestSum
 from airflow_dpone.wire.types import WireLayout
 
+COPY_ATTEMPTS = 5
+_MISSING = "dpone.spool.missing"
+
+
+class _CopyGoneError(Exception):
+    """The local copy vanished between being made and being hashed."""
+
 
 class ObjectSpool(AbstractContextManager["ObjectSpool"]):
     """A :class:`~airflow_dpone.delivery.ports.SpoolPort` below one URL.
@@ -93,6 +100,15 @@ class ObjectSpool(AbstractContextManager["ObjectSpool"]):
         :raises SpoolError: it is missing, or not the bytes that were sealed; with ``path`` (the object's URL)
             and ``ordinal``. ``dpone.spool.store_failed``: the store did not answer; the task tries again.
         """
+        for last in (False,) * (COPY_ATTEMPTS - 1) + (True,):
+            try:
+                self._copy_and_hash(invocation_key, chunk)
+                return
+            except _CopyGoneError:
+                if last:
+                    raise self._copy_lost(invocation_key, chunk) from None
+
+    def _copy_and_hash(self, invocation_key: str, chunk: SealedChunk) -> None:
         self._proved.discard((invocation_key, chunk.file_sha256))
         folder = (checked(invocation_key), str(chunk.extraction_epoch))
         try:
@@ -107,20 +123,44 @@ class ObjectSpool(AbstractContextManager["ObjectSpool"]):
             raise missing(path, chunk) from None
         except SpoolError as error:
             self.forget(invocation_key, chunk)
+            if error.code == _MISSING and error.fields.get("path") != path:
+                raise _CopyGoneError from error
             raise self._of_the_object(error, invocation_key, chunk) from error
         self._proved.add((invocation_key, chunk.file_sha256))
+
+    def _copy_lost(self, invocation_key: str, chunk: SealedChunk) -> SpoolError:
+        url = self._store.url_of(invocation_key, str(chunk.extraction_epoch), sealed_files(chunk)[-1][0])
+        text = f"Another process of this machine keeps removing the local copy of {url}."
+        return SpoolError("dpone.spool.store_failed", text, path=url, ordinal=chunk.ordinal)
 
     def read(self, invocation_key: str, chunk: SealedChunk, layout: WireLayout) -> Iterator[pa.RecordBatch]:
         """The batches of the copy that :meth:`verify` proved, which is removed afterwards; without one, the
         chunk is verified first."""
-        if (invocation_key, chunk.file_sha256) not in self._proved:
-            self.verify(invocation_key, chunk)
         try:
-            yield from self._cache.read(invocation_key, chunk, layout)
+            first, batches = self._opened_copy(invocation_key, chunk, layout)
+            yield from first
+            yield from batches
         except SpoolError as error:
             raise self._of_the_object(error, invocation_key, chunk) from error
         finally:
             self.forget(invocation_key, chunk)
+
+    def _opened_copy(
+        self, invocation_key: str, chunk: SealedChunk, layout: WireLayout
+    ) -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch]]:
+        """The first batch, and the rest. Once it is open, nobody can take the copy away; before, a process of
+        this machine that works on the same chunk may, and then it is copied and proved again."""
+        for _ in range(COPY_ATTEMPTS):
+            if (invocation_key, chunk.file_sha256) not in self._proved:
+                self.verify(invocation_key, chunk)
+            batches = self._cache.read(invocation_key, chunk, layout)
+            try:
+                return [batch for batch in (next(batches, None),) if batch is not None], batches
+            except SpoolError as error:
+                if error.code != _MISSING:
+                    raise
+                self._proved.discard((invocation_key, chunk.file_sha256))
+        raise self._copy_lost(invocation_key, chunk)
 
     @effect
     def discard_epoch(self, invocation_key: str, extraction_epoch: int) -> None:

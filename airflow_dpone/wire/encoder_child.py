@@ -43,9 +43,15 @@ def write_frame(stream: FileIO, kind: bytes, *parts: bytes | memoryview) -> None
             rest = rest[stream.write(rest) :]
 
 
+_KINDS = (b"L", b"B", b"H", b"E", b"X")
+
+
 def read_frame(stream: FileIO) -> tuple[bytes, bytearray]:
-    """One frame. Raises EOFError at the end of the stream, also in the middle of a frame."""
+    """One frame. Raises EOFError at the end of the stream, also in the middle of a frame, and when what comes
+    is no frame: somebody's start-up hook may print."""
     head = _read_exactly(stream, _HEAD_BYTES)
+    if bytes(head[:1]) not in _KINDS:
+        raise EOFError("what was sent is no frame")
     return bytes(head[:1]), _read_exactly(stream, int.from_bytes(head[1:], "little"))
 
 

@@ -121,14 +121,33 @@ def _batch(decoded: list[DecodedRow], layout: WireLayout, first: int) -> pa.Reco
             for values, field in zip(columns, layout.arrow_schema, strict=True)
         ]
     except (pa.ArrowException, ValueError, OverflowError) as error:
-        raise _not_of_the_layout(first, len(decoded)) from error
+        raise _not_of_the_layout(decoded, layout, first) from error
     batch = pa.RecordBatch.from_arrays(arrays, schema=layout.arrow_schema)
     # A source's own length or scale may be narrower than the target's, which is all that the decoder knows.
     if not encode_rows(batch, layout).data.equals(pa.py_buffer(b"".join(row.data for row in decoded))):
-        raise _not_of_the_layout(first, len(decoded))
+        raise _not_of_the_layout(decoded, layout, first)
     return batch
 
 
-def _not_of_the_layout(first: int, rows: int) -> SpoolError:
-    text = f"A sealed chunk of native rows is damaged: rows {first} to {first + rows - 1} hold another type."
+def _not_of_the_layout(decoded: list[DecodedRow], layout: WireLayout, first: int) -> SpoolError:
+    """Names the first cell that no value of its column's type can be; found cell by cell, damage is rare."""
+    for row, one in enumerate(decoded):
+        for column, value in zip(layout.columns, one.values, strict=True):
+            if not _is_of_the_type(value, column):
+                text = (
+                    f"A sealed chunk of native rows is damaged: row {first + row}, column {column.name!r} "
+                    "holds another type."
+                )
+                return SpoolError("dpone.spool.damaged", text, row=first + row, column=column.name)
+    text = f"A sealed chunk of native rows is damaged: from row {first} on its bytes are not its values."
     return SpoolError("dpone.spool.damaged", text, row=first)
+
+
+def _is_of_the_type(value: object, column: WireColumn) -> bool:
+    plain = value.bytes if isinstance(value, UUID) else value
+    try:
+        made = pa.array([plain], type=column.pair.arrow_type)
+        back = made[0].as_py()
+    except (pa.ArrowException, ValueError, OverflowError):
+        return False
+    return bool(back == plain)

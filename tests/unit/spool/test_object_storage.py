@@ -331,3 +331,30 @@ def test_sealed_chunks_are_nobodys_lineage(spool: ObjectSpool) -> None:
     spool.verify(KEY, chunk)
     list(spool.read(KEY, chunk, LAYOUT))
     assert get_hook_lineage_collector().collected_assets == before
+
+
+def test_another_process_that_removes_the_local_copy_does_not_stop_a_read(
+    spool: ObjectSpool, tmp_path: Path
+) -> None:
+    """A replaced process and its successor work on the same chunk for a moment, on one machine."""
+    chunk = seal(spool)
+    other = ObjectSpool(URL, str(tmp_path / "cache"))
+    spool.verify(KEY, chunk)
+    other.forget(KEY, chunk)
+    assert sum(batch.num_rows for batch in spool.read(KEY, chunk, LAYOUT)) == chunk.rows
+
+
+def test_a_copy_that_vanishes_every_time_is_a_matter_for_a_retry(
+    spool: ObjectSpool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chunk = seal(spool)
+    whole = spool._cache.adopt
+
+    def adopt_and_lose(*given: Any) -> None:
+        whole(*given)
+        spool._cache.drop(KEY, chunk)
+
+    monkeypatch.setattr(spool._cache, "adopt", adopt_and_lose)
+    with pytest.raises(SpoolError) as caught:
+        spool.verify(KEY, chunk)
+    assert (caught.value.code, caught.value.retry) == ("dpone.spool.store_failed", "backoff")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from airflow_dpone.errors import CapacityError, SourceDataError
 from airflow_dpone.wire import encoder as encoder_module
 from airflow_dpone.wire.encoder import EncodedPiece, Encoder, InlineEncoder, ParallelEncoder, new_encoder
-from airflow_dpone.wire.encoder_child import layout_as_bytes, layout_of_bytes
+from airflow_dpone.wire.encoder_child import layout_as_bytes, layout_of_bytes, read_frame
 from airflow_dpone.wire.native_rows import EncodedRows
 from airflow_dpone.wire.types import WireLayout
 from tests.unit.wire.batches import PAIRS, layout, layouts_with_rows, raw_of
@@ -286,3 +287,12 @@ def test_short_and_long_rows_are_hashed_alike(size: int) -> None:
     offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
     encoded = EncodedRows(pa.py_buffer(b"".join(rows)), offsets)
     assert encoded.hashes().tobytes() == b"".join(hashlib.sha256(row).digest() for row in rows)
+
+
+def test_what_a_start_up_hook_prints_is_no_frame() -> None:
+    """Its first bytes would otherwise be taken for a length, and that much memory be asked for."""
+    reader, writer = os.pipe()
+    os.write(writer, b"coverage is running\n")
+    os.close(writer)
+    with FileIO(reader, "r") as stream, pytest.raises(EOFError, match="no frame"):
+        read_frame(stream)

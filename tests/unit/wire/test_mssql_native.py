@@ -313,8 +313,17 @@ def test_a_value_that_the_source_cannot_have_is_no_batch(source: str, target: st
     """The type of the target admits it; the layout knows better."""
     of = layout((source, target, False))
     assert len(list(decode_rows(cell, of, rows=1))) == 1
-    with pytest.raises(SpoolError, match="another type"):
+    with pytest.raises(SpoolError, match="another type") as caught:
         list(read_native(cell, of, rows=1))
+    assert (caught.value.fields["row"], caught.value.fields["column"]) == (0, of.columns[0].name)
+
+
+def test_the_row_that_holds_another_type_is_named_not_the_first_of_its_batch() -> None:
+    of = layout(("FixedString(3)", "varbinary(9)", False))
+    rows = [_int(3, 2) + b"abc"] * 100 + [_int(4, 2) + b"abcd"] + [_int(3, 2) + b"abc"]
+    with pytest.raises(SpoolError, match="row 100") as caught:
+        list(read_native(b"".join(rows), of, rows=len(rows)))
+    assert (caught.value.fields["row"], caught.value.fields["column"]) == (100, of.columns[0].name)
 
 
 def test_no_value_is_in_a_message() -> None:
