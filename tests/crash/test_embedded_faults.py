@@ -422,7 +422,7 @@ def test_cleared_and_rerun_on_the_real_engines(home: Path) -> None:
 
 
 FORKED = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
 from airflow_dpone import deliver, plan
 from airflow_dpone.errors import SourceUnavailable
@@ -431,6 +431,7 @@ home = Path(sys.argv[1])
 plan(route(home), WINDOW)
 pid = os.fork()
 if pid == 0:
+    signal.alarm(50)  # a child that hangs must not outlive the test
     try:
         deliver(
             route(home), WINDOW, journal=home / "journal.db", spool=home / "spool", requester=REQUESTER
