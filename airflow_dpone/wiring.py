@@ -33,6 +33,7 @@ def deliver(
     rerun: bool = False,
     deadline_sec: float = 14_400.0,
     lease_ttl_sec: float = 60.0,
+    custody_wait_sec: float = 0.0,
     host_id: str | None = None,
     spool_conn_id: str | None = None,
     on_progress: Progress | None = None,
@@ -50,6 +51,8 @@ def deliver(
     :param rerun: deliver a finished window again, as the next generation.
     :param deadline_sec: budget of this call. :param lease_ttl_sec: 2..600, how long a silent owner is
         believed.
+    :param custody_wait_sec: how long this call waits while an unfinished delivery of another requester owns
+        the target, or another process works on this one; then CustodyHeld or LeaseHeld.
     :param host_id: this machine's name for a SQLite journal and a local spool; default: /etc/machine-id. For
         containers, the same as at ``db migrate --host-id``.
     :param spool_conn_id: the Airflow connection that holds the credentials of a spool's URL.
@@ -66,7 +69,7 @@ def deliver(
 
     places = Places(journal, spool, host_id, spool_conn_id)
     problems = [
-        *call_problems(places, deadline_sec, lease_ttl_sec),
+        *call_problems(places, deadline_sec, lease_ttl_sec, custody_wait_sec),
         *_kind_problems(route, window, requester),
     ]
     if not problems:
@@ -74,7 +77,8 @@ def deliver(
     if problems:
         raise ConfigurationError.of(problems)
     with open_ports(route, places, progress=on_progress, observer=observer) as ports:
-        return run_delivery(ports, Request(route, window, requester, rerun, deadline_sec, lease_ttl_sec))
+        limits = (deadline_sec, lease_ttl_sec, custody_wait_sec)
+        return run_delivery(ports, Request(route, window, requester, rerun, *limits))
 
 
 def plan(route: Route, window: Window) -> Plan:
@@ -136,7 +140,9 @@ def airflow_home() -> str:
     return os.environ.get("AIRFLOW_HOME") or os.path.expanduser("~/airflow")
 
 
-def call_problems(places: Places, deadline_sec: float, lease_ttl_sec: float) -> list[Problem]:
+def call_problems(
+    places: Places, deadline_sec: float, lease_ttl_sec: float, custody_wait_sec: float = 0.0
+) -> list[Problem]:
     """What is wrong with a call's own parameters, all of it; opens nothing."""
     problems = []
     if not isinstance(places.journal, str | Path) or not str(places.journal):
@@ -148,13 +154,14 @@ def call_problems(places: Places, deadline_sec: float, lease_ttl_sec: float) -> 
         problems.append(Problem("dpone.config.field", "journal", "must be an absolute path"))
     problems += spool_problems(places)
     low, high = LEASE_TTL_SEC
-    for name, value, least, most in (
-        ("deadline_sec", deadline_sec, 0.0, math.inf),
-        ("lease_ttl_sec", lease_ttl_sec, low, high),
+    tiny = math.ulp(0.0)
+    for name, value, least, most, bounds in (
+        ("deadline_sec", deadline_sec, tiny, math.inf, "greater than 0"),
+        ("lease_ttl_sec", lease_ttl_sec, low, high, f"in {low:g}..{high:g}"),
+        ("custody_wait_sec", custody_wait_sec, 0.0, math.inf, "of at least 0"),
     ):
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not least <= value <= most or value == 0:
-            bounds = "greater than 0" if most == math.inf else f"in {low:g}..{high:g}"
+        if not number or not least <= value <= most:
             problems.append(Problem("dpone.config.field", name, f"must be a number {bounds}"))
     return problems
 

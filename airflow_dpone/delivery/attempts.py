@@ -11,8 +11,8 @@ from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.history import Attempt, advanced
 from airflow_dpone.delivery.run import DeliveryRun
-from airflow_dpone.delivery.states import AttemptEvent, DiagnosticCode
-from airflow_dpone.errors import DponeError
+from airflow_dpone.delivery.states import AttemptEvent, DiagnosticCode, may_continue
+from airflow_dpone.errors import DponeError, Incident
 
 A = AttemptEvent
 
@@ -91,8 +91,19 @@ def settle(run: DeliveryRun, attempt: Attempt) -> Attempt:
     """Brings an attempt to a verdict. Only the target's own count and digest under its barrier decide.
 
     INTENT is looked up by name and owner; an attempt without a granted writer is retirable; after WRITING the
-    barrier proves that no writer lives, then the content is compared with the sealed chunk.
+    barrier proves that no writer lives, then the content is compared with the sealed chunk. When the target
+    holds another object under its name, the attempt is INCIDENT_RETAINED and never touched again.
     """
+    try:
+        return _settle(run, attempt)
+    except Incident:
+        last = _now(run, attempt)
+        if may_continue(last.event, A.INCIDENT_RETAINED):
+            _say(run, last, A.INCIDENT_RETAINED, _coded(last, DiagnosticCode.STAGE_NOT_OURS))
+        raise
+
+
+def _settle(run: DeliveryRun, attempt: Attempt) -> Attempt:
     if attempt.event is A.INTENT:
         attempt = _find_or_give_up(run, attempt)
     if attempt.event in (A.STAGE_OWNED, A.GRANTED):

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from uuid import UUID
 
 from airflow_dpone.delivery import identity, recover
 from airflow_dpone.delivery import journal_records as jr
-from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.finished import finished_result
 from airflow_dpone.delivery.history import History
-from airflow_dpone.delivery.planning import ColumnMap, FrozenPlan, map_columns, request_problems
-from airflow_dpone.delivery.ports import SourcePort, TargetPort
+from airflow_dpone.delivery.planning import (
+    FrozenPlan,
+    compile_query,
+    introspect,
+    request_problems,
+    route_problems,
+)
 from airflow_dpone.delivery.run import DeliveryRun, Phase
 from airflow_dpone.delivery.states import (
     BEFORE_PUBLICATION,
@@ -27,66 +31,19 @@ from airflow_dpone.delivery.states import (
     DeliveryState,
     ReleaseReason,
 )
-from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import (
     CapacityError,
     ConfigurationError,
+    CustodyHeld,
     Incident,
     JournalError,
-    Problem,
+    LeaseHeld,
     TargetRejected,
 )
-from airflow_dpone.settings import Route
 
 log = logging.getLogger(__name__)
 S = DeliveryState
-
-
-def finished_result(run: DeliveryRun) -> r.DeliveryResult | None:
-    """The stored result when this requester's delivery is finished and nobody cleared it since.
-
-    A clear of a finished task changes Airflow's ``max_tries``; a deleted and re-created run starts at try 1
-    again with another task instance id. Everything else (a worker that died after completion) gets the
-    finished result.
-    """
-    requester = run.request.requester
-    newest = run.ports.journal.newest_invocation(requester.delivery_key)
-    if newest is None or newest.state is not S.COMPLETED or run.request.rerun:
-        return None
-    task = run.ports.journal.task(requester.delivery_key, requester.task_id)
-    if task is None or _was_cleared(task, requester):
-        return None
-    history = History.of(newest.invocation_key, run.ports.journal.events(newest.invocation_key))
-    stored = r.DeliveryResult.from_json(history.required(S.COMPLETED)["result"])
-    _same_request(run, stored)
-    log.info("already delivered as generation %s; rerun=True delivers it again", newest.generation)
-    return replace(stored, already=True, seconds=_seconds(run))
-
-
-def _same_request(run: DeliveryRun, stored: r.DeliveryResult) -> None:
-    """A finished result must not stand for a window or a table that was never delivered."""
-    asked = (run.request.window.key, run.request.route.target_table)
-    if asked != (stored.window, stored.target):
-        text = (
-            f"this requester has delivered {stored.window} into {'.'.join(stored.target)} and nobody cleared "
-            f"it; now it asks for {asked[0]} into {'.'.join(asked[1])}"
-        )
-        raise ConfigurationError("dpone.config.other_request", text, invocation_key=stored.invocation_key)
-
-
-def _was_cleared(task: jr.TaskRecord, requester: r.Requester) -> bool:
-    recreated = requester.try_number <= task.try_number and _is_newer(requester.ti_id, task.ti_id)
-    return requester.max_tries != task.max_tries or recreated
-
-
-def _is_newer(ti_id: str, recorded: str) -> bool:
-    """Airflow's task instance ids are UUIDs of version 7, ordered by time: an earlier try that wakes up late
-    has a smaller one. Other ids only tell whether they differ."""
-    try:
-        now, then = UUID(ti_id), UUID(recorded)
-    except ValueError:
-        return ti_id != recorded
-    return now > then if now.version == then.version == 7 else now != then
+POLL_SEC = 2.0
 
 
 def admit(run: DeliveryRun) -> None:
@@ -96,11 +53,43 @@ def admit(run: DeliveryRun) -> None:
         raise ConfigurationError.of(problems)
     with run.open_target():
         identify_target(run)
-        take_lease(run)
-        run.finished = finished_result(run)
-        if run.finished is None:
-            for step in (resume_open_generation, freeze_plan, claim_gate):
-                step(run)
+        held = take_lease(run)
+        if held is None:
+            go_on(run)
+            return
+    wait_for_lease(run, held)
+    with run.open_target():
+        identify_target(run)
+        go_on(run)
+
+
+def go_on(run: DeliveryRun) -> None:
+    """Under the lease: what was finished meanwhile, what is open, what is new."""
+    run.finished = finished_result(run)
+    if run.finished is None:
+        for step in (resume_open_generation, freeze_plan, claim_gate):
+            step(run)
+
+
+def wait_for_lease(run: DeliveryRun, held: CustodyHeld | LeaseHeld) -> None:
+    """Asks the journal again every two seconds; nothing else is open meanwhile.
+
+    Raises the newest refusal when ``custody_wait_sec``, counted from the start of the call, is over.
+    """
+    clock = run.ports.clock
+    told = ""
+    while True:
+        left = run.request.custody_wait_sec - (clock.monotonic() - run.started)
+        if left <= 0 or run.deadline.remaining_sec() <= 0:
+            raise held
+        if told != held.code:
+            log.info("%s Waiting for up to %.0f s.", held.message, left)
+            told = held.code
+        clock.sleep(min(POLL_SEC, left))
+        refusal = take_lease(run)
+        if refusal is None:
+            return
+        held = refusal
 
 
 def identify_target(run: DeliveryRun) -> None:
@@ -122,8 +111,11 @@ def identify_target(run: DeliveryRun) -> None:
         raise JournalError("dpone.journal.older_than_target", text, journal_id=journal.journal_id)
 
 
-def take_lease(run: DeliveryRun) -> None:
-    """Lease and fence = max(journal, gate) + 1. The open delivery must be about the same target."""
+def take_lease(run: DeliveryRun) -> CustodyHeld | LeaseHeld | None:
+    """Lease and fence = max(journal, gate) + 1, or who is in the way.
+
+    The open delivery of this requester must be about the same target.
+    """
     found, requester = _identity(run), run.request.requester
     newest = run.ports.journal.newest_invocation(requester.delivery_key)
     if newest and newest.state not in ENDED and newest.target_key != found.target_key:
@@ -131,12 +123,14 @@ def take_lease(run: DeliveryRun) -> None:
         raise ConfigurationError(
             "dpone.config.target_changed_while_held", text, invocation_key=newest.invocation_key
         )
-    run.lease = run.ports.journal.acquire(
-        found.target_key,
-        requester,
-        ttl_sec=run.request.lease_ttl_sec,
-        gate_fence=found.gate.fence if found.gate else 0,
-    )
+    gate_fence = found.gate.fence if found.gate else 0
+    ttl_sec = run.request.lease_ttl_sec
+    try:
+        lease = run.ports.journal.acquire(found.target_key, requester, ttl_sec=ttl_sec, gate_fence=gate_fence)
+    except (CustodyHeld, LeaseHeld) as held:
+        return held
+    run.hold(lease)
+    return None
 
 
 def resume_open_generation(run: DeliveryRun) -> None:
@@ -285,41 +279,6 @@ def plan_delivery(run: DeliveryRun, generation: int) -> FrozenPlan:
     )
 
 
-def introspect(
-    source: SourcePort, target: TargetPort, route: Route
-) -> tuple[r.SourceTable, tr.TargetTable, ColumnMap]:
-    """Both tables and their mapping; both ports are open. A missing source table joins the other problems."""
-    into = target.describe(*route.target_table)
-    try:
-        table = source.describe(*route.source_table)
-    except ConfigurationError as error:
-        problems = error.problems or (Problem(error.code, "source_table", error.message),)
-        raise ConfigurationError.of([*problems, *into.problems]) from None
-    return table, into, map_columns(route, table, into)
-
-
-def route_problems(gate: tr.GateRow | None, scope: str, route: Route) -> list[Problem]:
-    """Two routes into one target would replace each other's rows, each with a clean receipt."""
-    if gate is None or gate.route_scope == scope or route.options.take_over_target:
-        return []
-    text = "another route delivers into this table; use another one, or set options.take_over_target=True"
-    return [Problem("dpone.target.owned_by_other_route", "target_table", text)]
-
-
-def compile_query(
-    source: SourcePort, route: Route, window: Window, table: r.SourceTable, mapping: ColumnMap
-) -> tuple[r.SourceQuery | None, list[Problem]]:
-    """The source query, or why the window does not fit the window column (as far as it can be told)."""
-    column = None if window.is_full else route.window_column
-    if not mapping.columns or (column is not None and column not in {c.name for c in table.columns}):
-        return None, []
-    try:
-        return source.compile(table, mapping.layout, mapping.source_columns, column, window), []
-    except ConfigurationError as error:
-        found = error.problems or (Problem(error.code, "window", error.message),)
-        return None, [problem for problem in found if problem not in mapping.problems]
-
-
 def _name_changes(run: DeliveryRun) -> None:
     """A resumed delivery keeps its frozen plan; what the configuration says differently is logged."""
     route, plan = run.request.route, run.frozen
@@ -360,22 +319,10 @@ def claim_gate(run: DeliveryRun) -> None:
     run.gate_fence = fence
 
 
-def result_of(run: DeliveryRun) -> r.DeliveryResult:
-    """The result of a delivery that this run has completed, or another one while this one waited."""
-    if run.finished is not None:
-        return run.finished
-    stored = r.DeliveryResult.from_json(run.chain.required(S.COMPLETED)["result"])
-    return replace(stored, resumed_from=run.resumed_from, seconds=_seconds(run))
-
-
 def _identity(run: DeliveryRun) -> tr.TargetIdentity:
     if run.identity is None:
         raise RuntimeError("the target was not identified yet")
     return run.identity
-
-
-def _seconds(run: DeliveryRun) -> str:
-    return f"{run.ports.clock.monotonic() - run.started:.3f}"
 
 
 PHASE = Phase("admit", None, (admit,))

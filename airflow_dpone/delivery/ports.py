@@ -9,6 +9,7 @@ outside, or reads something that cannot be read twice; the engine reports it to 
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -22,6 +23,7 @@ from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.window import Window, instant_text
+from airflow_dpone.errors import DponeError, error_of
 from airflow_dpone.wire.chunk_format import ChunkFormat
 from airflow_dpone.wire.types import WireLayout
 
@@ -34,19 +36,47 @@ def effect(method: F) -> F:
     return method
 
 
+class Cancel:
+    """Says once, to every thread, that this process must stop working, and why.
+
+    The lease's renewal sets it when another process has taken over; whoever works for long asks it.
+    """
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._reason: DponeError | None = None
+
+    def set(self, reason: DponeError) -> None:
+        """Stops the work. The first reason stays."""
+        if not self._event.is_set():
+            self._reason = reason
+            self._event.set()
+
+    def check(self) -> None:
+        """Raises the reason, as a new error, when the work must stop."""
+        if self._event.is_set() and self._reason is not None:
+            raise error_of(self._reason.code, self._reason.message, **self._reason.fields)
+
+
 @dataclass(frozen=True)
 class Deadline:
-    """One budget for an operation, by the monotonic clock."""
+    """One budget for an operation, by the monotonic clock; it also ends when the work is cancelled.
+
+    :param cancel: asked together with the clock, so that what watches the time stops for both.
+    """
 
     expires_at: float
+    cancel: Cancel | None = None
 
     @classmethod
-    def after(cls, seconds: float) -> Deadline:
+    def after(cls, seconds: float, cancel: Cancel | None = None) -> Deadline:
         """A deadline that many seconds from now."""
-        return cls(time.monotonic() + seconds)
+        return cls(time.monotonic() + seconds, cancel)
 
     def remaining_sec(self) -> float:
-        """Seconds left; zero or less when it is over."""
+        """Seconds left; zero or less when it is over. Raises the reason of a cancelled work (Fenced)."""
+        if self.cancel is not None:
+            self.cancel.check()
         return self.expires_at - time.monotonic()
 
 
@@ -294,6 +324,10 @@ class JournalPort(AbstractContextManager["JournalPort"], Protocol):
     def raise_fence(self, lease: jr.Lease, *, gate_fence: int = 0) -> jr.Lease:
         """A new, greater fence for the same owner: one for each publication that is sent, one for each
         probe."""
+
+    def renew(self, lease: jr.Lease) -> None:
+        """Makes the lease last for another ``ttl_sec``, by the database's clock. Raises Fenced when it is not
+        ours any more. Safe beside another thread's writes."""
 
     @effect
     def release(self, lease: jr.Lease) -> None:

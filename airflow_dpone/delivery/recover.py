@@ -117,7 +117,8 @@ def after_failure(run: DeliveryRun, error: DponeError) -> None:
 
     Before publication a terminal error (or any transient one on the last automatic try) retires every stage,
     deletes the spool, releases custody and ends in FAILED. An Incident is journaled and keeps custody.
-    Everything else leaves the delivery where it is, to be resumed. Sets ``error.state_after``.
+    Everything else leaves the delivery where it is, to be resumed. Sets ``error.state_after``. Raises Fenced
+    when this process was replaced: whatever went wrong here was its successor's doing, or is its to settle.
     """
     if run.history is None or run.lease is None or isinstance(error, Fenced):
         return
@@ -134,6 +135,9 @@ def after_failure(run: DeliveryRun, error: DponeError) -> None:
             if error.retry == "backoff":
                 error.next_action += " This was the last try: clear the task to start again."
         run.record(_note(run, error))
+    except Fenced:
+        log.info("this process was replaced; what it met was %s", error.code)
+        raise
     except DponeError as second:
         log.warning(
             "could not settle after %s: %s; the target stays reserved until a cleared task can",

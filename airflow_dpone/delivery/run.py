@@ -17,11 +17,12 @@ from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.history import Attempt, History
+from airflow_dpone.delivery.lease_renewal import LeaseRenewal
 from airflow_dpone.delivery.planning import FrozenPlan
-from airflow_dpone.delivery.ports import Deadline, Ports, TargetPort
+from airflow_dpone.delivery.ports import Cancel, Deadline, Ports, TargetPort
 from airflow_dpone.delivery.states import AttemptEvent, DeliveryEvent, DeliveryState
 from airflow_dpone.delivery.window import Window
-from airflow_dpone.errors import Fenced
+from airflow_dpone.errors import DponeError, Fenced
 from airflow_dpone.settings import Route
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,11 @@ their sequence numbers from the run."""
 
 @dataclass(frozen=True)
 class Request:
-    """What ``deliver`` was asked. ``deadline_sec`` is one budget for the whole call."""
+    """What ``deliver`` was asked.
+
+    ``deadline_sec`` is one budget for the whole call; ``custody_wait_sec`` bounds the part of it that may
+    pass while another delivery owns the target or another process works on this one.
+    """
 
     route: Route
     window: Window
@@ -44,6 +49,7 @@ class Request:
     rerun: bool = False
     deadline_sec: float = 14_400.0
     lease_ttl_sec: float = 60.0
+    custody_wait_sec: float = 0.0
 
 
 class DeliveryRun:
@@ -57,7 +63,9 @@ class DeliveryRun:
         self.ports = ports
         self.request = request
         self.started = ports.clock.monotonic()
-        self.deadline = Deadline.after(request.deadline_sec)
+        self.cancel = Cancel()
+        self.deadline = Deadline.after(request.deadline_sec, self.cancel)
+        self.renewal = LeaseRenewal(ports.journal, self.cancel)
         self.identity: tr.TargetIdentity | None = None
         self.lease: jr.Lease | None = None
         self.history: History | None = None
@@ -65,6 +73,7 @@ class DeliveryRun:
         self.resumed_from: DeliveryState | None = None
         self.finished: r.DeliveryResult | None = None
         self.gate_fence = 0
+        self.lost_extractions = 0
         self.timings: dict[str, float] = {}
         self._target_blocks = 0
 
@@ -100,6 +109,7 @@ class DeliveryRun:
         Raises Fenced when another process has taken over; then nothing was written.
         """
         writes = self._numbered(items)
+        self.cancel.check()
         self.ports.journal.append(self.held_lease, *writes)
         for write in writes:
             self.chain.apply(write)
@@ -134,8 +144,26 @@ class DeliveryRun:
     def new_fence(self) -> int:
         """A fence that no send and no probe has used: greater than the journal's and the gate's."""
         gate = self.identity.gate if self.identity else None
-        self.lease = self.ports.journal.raise_fence(self.held_lease, gate_fence=gate.fence if gate else 0)
+        lease, gate_fence = self.held_lease, gate.fence if gate else 0
+        journal = self.ports.journal
+        self.lease = self.renewal.change(lambda: journal.raise_fence(lease, gate_fence=gate_fence))
         return self.lease.fence
+
+    def hold(self, lease: jr.Lease) -> None:
+        """Works under this lease from now on, and keeps it alive until :meth:`let_go`."""
+        self.lease = lease
+        self.renewal.start(lease)
+
+    def let_go(self) -> None:
+        """Gives the lease back, if there is one. Nothing depends on it: one that is not given back expires,
+        and the fence protects meanwhile."""
+        self.renewal.stop()
+        if self.lease is None:
+            return
+        try:
+            self.ports.journal.release(self.lease)
+        except DponeError as error:
+            log.warning("the lease could not be given back, it expires by itself: %s", error.code)
 
     @contextmanager
     def open_target(self) -> Iterator[TargetPort]:
@@ -207,7 +235,7 @@ def _attempt_write(invocation_key: str, attempt: Attempt, sequence: int) -> jr.A
 class Phase:
     """A named list of steps between two durable boundaries.
 
-    :param enters: states in which it has work to do; in any other it is skipped. None: always.
+    :param enters: the states in which it is this phase's turn; None for admission, which comes first.
     """
 
     name: str
@@ -215,10 +243,9 @@ class Phase:
     steps: tuple[Callable[[DeliveryRun], None], ...]
 
     def run(self, run: DeliveryRun) -> None:
-        """Runs the steps if the delivery's state asks for them."""
-        if self.enters is not None and run.state not in self.enters:
-            return
+        """Runs the steps."""
         started = run.ports.clock.monotonic()
         for step in self.steps:
             step(run)
-        run.timings[self.name] = run.ports.clock.monotonic() - started
+        spent = run.ports.clock.monotonic() - started
+        run.timings[self.name] = run.timings.get(self.name, 0.0) + spent

@@ -177,6 +177,8 @@ class DiagnosticCode(StrEnum):
     NOT_CREATED = "dpone.attempt.not_created"
     NOT_THE_SEALED_CONTENT = "dpone.attempt.not_the_sealed_content"
     STAGE_GONE = "dpone.attempt.stage_gone"
+    STAGE_NOT_OURS = "dpone.attempt.stage_not_ours"
+    SPOOL_LOST = "dpone.attempt.spool_lost"
     NONPUBLICATION = "dpone.attempt.nonpublication"
     PUBLISHED_CLEANUP = "dpone.attempt.published_cleanup"
 
