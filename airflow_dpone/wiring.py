@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 import os
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,15 @@ from airflow_dpone.errors import ConfigurationError, Problem
 from airflow_dpone.settings import Route, uri_path
 
 if TYPE_CHECKING:
-    from airflow_dpone.delivery.ports import JournalPort, Observer, Ports, Progress, SourcePort, SpoolPort
+    from airflow_dpone.delivery.ports import (
+        JournalPort,
+        Observer,
+        Ports,
+        Progress,
+        RecoveryPorts,
+        SourcePort,
+        SpoolPort,
+    )
     from airflow_dpone.delivery.records import DeliveryResult, Plan, Requester
     from airflow_dpone.delivery.window import Window
     from airflow_dpone.target_embedded.target import EmbeddedTarget
@@ -129,10 +138,38 @@ class open_ports:  # noqa: N801 - used as a function
             spool = stack.enter_context(_open_spool(self._places))
             self._stack = stack.pop_all()
         clock = SystemClock()
-        return Ports(source, spool, target, target, journal, clock, self._observer, self._progress)
+        return Ports(
+            source=source,
+            spool=spool,
+            target=target,
+            writer=target,
+            journal=journal,
+            clock=clock,
+            observer=self._observer,
+            progress=self._progress,
+        )
 
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
+
+
+@contextmanager
+def open_recovery(target: str, places: Places) -> Iterator[RecoveryPorts]:
+    """The ports of a recovery command: no source, no writer.
+
+    :param target: the URI of the target. Raises ConfigurationError, or JournalError as a delivery does.
+    """
+    from airflow_dpone.delivery.ports import RecoveryPorts, SystemClock
+    from airflow_dpone.target_embedded.target import EmbeddedTarget
+
+    path = _endpoint("target", target, "duckdb")
+    with _open_journal(places) as journal, _open_spool(places) as spool:
+        yield RecoveryPorts(spool=spool, target=EmbeddedTarget(path), journal=journal, clock=SystemClock())
+
+
+def default_spool() -> str:
+    """Where the operator spools without being told."""
+    return os.path.join(airflow_home(), "dpone", "spool")
 
 
 def airflow_home() -> str:

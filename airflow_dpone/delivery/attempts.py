@@ -10,6 +10,7 @@ from airflow_dpone.delivery import identity
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.history import Attempt, advanced
+from airflow_dpone.delivery.leased_run import LeasedRun
 from airflow_dpone.delivery.run import DeliveryRun
 from airflow_dpone.delivery.states import AttemptEvent, DiagnosticCode, may_continue
 from airflow_dpone.errors import DponeError, Incident
@@ -83,11 +84,11 @@ def write_chunk(run: DeliveryRun, chunk: r.SealedChunk) -> Attempt:
     return settle(run, _now(run, intent))
 
 
-def _now(run: DeliveryRun, attempt: Attempt) -> Attempt:
+def _now(run: LeasedRun, attempt: Attempt) -> Attempt:
     return run.chain.attempts[attempt.attempt_id]
 
 
-def settle(run: DeliveryRun, attempt: Attempt) -> Attempt:
+def settle(run: LeasedRun, attempt: Attempt) -> Attempt:
     """Brings an attempt to a verdict. Only the target's own count and digest under its barrier decide.
 
     INTENT is looked up by name and owner; an attempt without a granted writer is retirable; after WRITING the
@@ -103,7 +104,7 @@ def settle(run: DeliveryRun, attempt: Attempt) -> Attempt:
         raise
 
 
-def _settle(run: DeliveryRun, attempt: Attempt) -> Attempt:
+def _settle(run: LeasedRun, attempt: Attempt) -> Attempt:
     if attempt.event is A.INTENT:
         attempt = _find_or_give_up(run, attempt)
     if attempt.event in (A.STAGE_OWNED, A.GRANTED):
@@ -115,7 +116,7 @@ def _settle(run: DeliveryRun, attempt: Attempt) -> Attempt:
     return attempt
 
 
-def retire(run: DeliveryRun, attempt: Attempt, code: DiagnosticCode) -> None:
+def retire(run: LeasedRun, attempt: Attempt, code: DiagnosticCode) -> None:
     """Drops the attempt's table and ends its chain. A published stage goes straight from VERIFIED to RETIRED.
 
     :param code: why; it becomes the observation's ``diagnostic_code``.
@@ -131,7 +132,7 @@ def retire(run: DeliveryRun, attempt: Attempt, code: DiagnosticCode) -> None:
     _say(run, attempt, A.RETIRED, _coded(attempt, code))
 
 
-def _find_or_give_up(run: DeliveryRun, attempt: Attempt) -> Attempt:
+def _find_or_give_up(run: LeasedRun, attempt: Attempt) -> Attempt:
     stage = _find(run, attempt)
     if stage is None:
         return _say(run, attempt, A.FAILED_RETIRABLE, _observation(None, code=DiagnosticCode.NOT_CREATED))
@@ -139,12 +140,12 @@ def _find_or_give_up(run: DeliveryRun, attempt: Attempt) -> Attempt:
     return _now(run, attempt)
 
 
-def _find(run: DeliveryRun, attempt: Attempt) -> tr.StageRef | None:
+def _find(run: LeasedRun, attempt: Attempt) -> tr.StageRef | None:
     binding = attempt.stage_binding
     return run.ports.target.find_stage(binding["stage_name"], binding["owner_binding_sha256"])
 
 
-def _verdict(run: DeliveryRun, attempt: Attempt) -> Attempt:
+def _verdict(run: LeasedRun, attempt: Attempt) -> Attempt:
     stage = _find(run, attempt)
     if stage is None:
         gone = _coded(attempt, DiagnosticCode.STAGE_GONE)
@@ -167,7 +168,7 @@ def _owned(attempt: Attempt, stage: tr.StageRef) -> Attempt:
     return advanced(attempt, A.STAGE_OWNED, stage_binding=binding)
 
 
-def _say(run: DeliveryRun, attempt: Attempt, event: AttemptEvent, observation: r.Json) -> Attempt:
+def _say(run: LeasedRun, attempt: Attempt, event: AttemptEvent, observation: r.Json) -> Attempt:
     run.record(advanced(attempt, event, observation=observation))
     return _now(run, attempt)
 

@@ -24,7 +24,7 @@ def finished_result(run: DeliveryRun) -> r.DeliveryResult | None:
     again with another task instance id. Everything else (a worker that died after completion) gets the
     finished result.
     """
-    requester = run.request.requester
+    requester = run.requester
     newest = run.ports.journal.newest_invocation(requester.delivery_key)
     if newest is None or newest.state is not S.COMPLETED or run.request.rerun:
         return None

@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 
 from airflow_dpone.delivery import journal_records as jr
-from airflow_dpone.delivery.ports import Cancel, JournalPort
+from airflow_dpone.delivery.cancel import Cancel
+from airflow_dpone.delivery.ports import JournalPort
 from airflow_dpone.errors import DponeError, Fenced
 
 log = logging.getLogger(__name__)

@@ -22,6 +22,7 @@ from airflow_dpone.delivery.planning import (
     request_problems,
     route_problems,
 )
+from airflow_dpone.delivery.ports import JournalPort
 from airflow_dpone.delivery.run import DeliveryRun, Phase
 from airflow_dpone.delivery.states import (
     BEFORE_PUBLICATION,
@@ -98,16 +99,21 @@ def identify_target(run: DeliveryRun) -> None:
     route, journal = run.request.route, run.ports.journal
     found = run.ports.target.identify(*route.target_table, initialise=True)
     run.identity = found
-    if found.gate is None:
-        return
-    if found.gate.journal_id != journal.journal_id:
-        text = f"{found.schema}.{found.table} is governed by journal {found.gate.journal_id}, not by this one"
+    if found.gate is not None:
+        refuse_foreign_gate(journal, found, found.gate)
+
+
+def refuse_foreign_gate(
+    journal: JournalPort, target: tr.TargetIdentity | tr.TargetRef, gate: tr.GateRow
+) -> None:
+    """Raises JournalError when another journal governs the table, or when this one has lost its end."""
+    name = f"{target.schema}.{target.table}"
+    if gate.journal_id != journal.journal_id:
+        text = f"{name} is governed by journal {gate.journal_id}, not by this one ({journal.journal_id})"
         raise JournalError("dpone.journal.not_bound_to_target", text, journal_id=journal.journal_id)
-    known = journal.fence(found.target_key)
-    if found.gate.fence > known:
-        text = (
-            f"the target has seen fence {found.gate.fence}, this journal only gave {known}: its end was lost"
-        )
+    known = journal.fence(gate.target_key)
+    if gate.fence > known:
+        text = f"{name} has seen fence {gate.fence}, this journal only gave {known}: its end was lost"
         raise JournalError("dpone.journal.older_than_target", text, journal_id=journal.journal_id)
 
 
@@ -116,7 +122,7 @@ def take_lease(run: DeliveryRun) -> CustodyHeld | LeaseHeld | None:
 
     The open delivery of this requester must be about the same target.
     """
-    found, requester = _identity(run), run.request.requester
+    found, requester = _identity(run), run.requester
     newest = run.ports.journal.newest_invocation(requester.delivery_key)
     if newest and newest.state not in ENDED and newest.target_key != found.target_key:
         text = "this task has an unfinished delivery into another target, which must end first"
@@ -136,7 +142,7 @@ def take_lease(run: DeliveryRun) -> CustodyHeld | LeaseHeld | None:
 def resume_open_generation(run: DeliveryRun) -> None:
     """Reads the chain of an unfinished generation, verified whole, and settles what is open in the target
     first."""
-    newest = run.ports.journal.newest_invocation(run.request.requester.delivery_key)
+    newest = run.ports.journal.newest_invocation(run.requester.delivery_key)
     if newest is None or newest.state in ENDED:
         return
     history = History.of(newest.invocation_key, run.ports.journal.events(newest.invocation_key))
@@ -219,17 +225,17 @@ def freeze_plan(run: DeliveryRun) -> None:
             route_scope=planned.route_scope,
             window_key=planned.window.key,
             plan_sha256=planned.sha256,
-            requester=run.request.requester,
+            requester=run.requester,
         ),
         (S.PLANNED, planned.to_json()),
         jr.HoldCustody(planned.invocation_key),
-        jr.PutTask(planned.delivery_key, planned.generation, run.request.requester),
+        jr.PutTask(planned.delivery_key, planned.generation, run.requester),
     )
 
 
 def _next_generation(run: DeliveryRun) -> int:
     """Above every generation that this journal opened or that another journal published in this database."""
-    key = run.request.requester.delivery_key
+    key = run.requester.delivery_key
     newest = run.ports.journal.newest_invocation(key)
     return max(newest.generation if newest else 0, run.ports.target.newest_generation(key)) + 1
 
@@ -256,7 +262,7 @@ def plan_delivery(run: DeliveryRun, generation: int) -> FrozenPlan:
         raise ConfigurationError.of(problems)
     target_window = next((c.wire.name for c in mapping.columns if c.source == route.window_column), None)
     return FrozenPlan(
-        delivery_key=run.request.requester.delivery_key,
+        delivery_key=run.requester.delivery_key,
         generation=generation,
         target=tr.TargetRef(
             found.target_key, found.schema, found.table, found.object_id, found.created, target.fingerprint

@@ -10,7 +10,8 @@ from __future__ import annotations
 from airflow_dpone.delivery import identity
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery.chunk_cutter import ChunkCutter
-from airflow_dpone.delivery.run import DeliveryRun, Phase, Said
+from airflow_dpone.delivery.leased_run import Said
+from airflow_dpone.delivery.run import DeliveryRun, Phase
 from airflow_dpone.delivery.states import DeliveryEvent, DeliveryState
 from airflow_dpone.errors import DponeError, SourceDataError, SourceMoved, SourceUnavailable
 from airflow_dpone.wire.digest import DigestSum

@@ -9,7 +9,6 @@ outside, or reads something that cannot be read twice; the engine reports it to 
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -22,8 +21,8 @@ import pyarrow as pa
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.cancel import Cancel
 from airflow_dpone.delivery.window import Window, instant_text
-from airflow_dpone.errors import DponeError, error_of
 from airflow_dpone.wire.chunk_format import ChunkFormat
 from airflow_dpone.wire.types import WireLayout
 
@@ -34,28 +33,6 @@ def effect(method: F) -> F:
     """Marks a port's method as an effect: it has a ``before_`` and an ``after_`` crash point."""
     method.__dict__["is_effect"] = True
     return method
-
-
-class Cancel:
-    """Says once, to every thread, that this process must stop working, and why.
-
-    The lease's renewal sets it when another process has taken over; whoever works for long asks it.
-    """
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self._reason: DponeError | None = None
-
-    def set(self, reason: DponeError) -> None:
-        """Stops the work. The first reason stays."""
-        if not self._event.is_set():
-            self._reason = reason
-            self._event.set()
-
-    def check(self) -> None:
-        """Raises the reason, as a new error, when the work must stop."""
-        if self._event.is_set() and self._reason is not None:
-            raise error_of(self._reason.code, self._reason.message, **self._reason.fields)
 
 
 @dataclass(frozen=True)
@@ -200,6 +177,18 @@ class TargetPort(AbstractContextManager["TargetPort"], Protocol):
 
         Raises ConfigurationError/JournalError when it belongs to another route or journal, Fenced when the
         gate is already at this fence or above, Incident when a committed ``in_flight`` mark is found.
+        """
+
+    @effect
+    def adopt_gate(
+        self, target_key: str, *, journal_id: str, fence: int, take_over: bool
+    ) -> tr.GateRow | None:
+        """For recovery: the gate belongs to this journal now, at this fence, with nothing in flight.
+
+        Under the publication's lock; after it has answered, no publication with a smaller fence or of another
+        journal can become effective. Incarnation, route and last operation stay. Returns the gate as it was;
+        None when there is no gate, and then nothing changed. Raises Fenced when the gate is at this fence or
+        above, and JournalError when another journal governs it and ``take_over`` is not set.
         """
 
     @effect
@@ -385,15 +374,21 @@ Progress = Callable[[str, int, int | None, str], None]
 """Called with (phase, done, total or None, unit)."""
 
 
-@dataclass(frozen=True)
-class Ports:
-    """Everything one delivery works with."""
+@dataclass(frozen=True, kw_only=True)
+class RecoveryPorts:
+    """What can be settled without reading the source and without writing a chunk."""
 
-    source: SourcePort
     spool: SpoolPort
     target: TargetPort
-    writer: WriterPort
     journal: JournalPort
     clock: Clock
     observer: Observer | None = None
     progress: Progress | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ports(RecoveryPorts):
+    """Everything one delivery works with."""
+
+    source: SourcePort
+    writer: WriterPort

@@ -105,7 +105,7 @@ RULES: dict[DeliveryState, StateRule] = {
         "any phase",
         "facts contradict each other; the reason is named, nothing is done automatically",
         False,
-        "read the reason and compare the target with the journal (docs/operations.md)",
+        "compare target and journal (docs/operations.md); then `recovery retire` gives the delivery up",
     ),
 }
 

@@ -125,6 +125,18 @@ class EmbeddedTarget(AbstractContextManager["EmbeddedTarget"]):
         with mapped("claiming the gate"), self._session.transaction():
             return gate.claim(self._session, wanted, take_over=take_over)
 
+    def adopt_gate(
+        self, target_key: str, *, journal_id: str, fence: int, take_over: bool
+    ) -> tr.GateRow | None:
+        """The gate belongs to this journal now; None where there is none."""
+        with mapped("adopting the gate"):
+            if installation.installation_id(self._session) is None:
+                return None
+            with self._session.transaction():
+                return gate.adopt(
+                    self._session, target_key, journal_id=journal_id, fence=fence, take_over=take_over
+                )
+
     # ---- staging ----------------------------------------------------------------------------------
 
     def create_stage(self, name: str, owner: str, layout: WireLayout) -> tr.StageRef:

@@ -198,6 +198,27 @@ class SqliteTarget(faults.TargetFile):
             raise Incident("dpone.target.gate_missing", "The gate row is gone.")
         return claimed
 
+    @effect
+    def adopt_gate(
+        self, target_key: str, *, journal_id: str, fence: int, take_over: bool
+    ) -> tr.GateRow | None:
+        """The gate belongs to this journal now."""
+        connection, _ = self._begin("adopt_gate")
+        if self._installation(connection) is None:
+            return None
+        with transaction(connection):
+            before = self._gate(connection, target_key)
+            if before is not None and before.journal_id != journal_id and not take_over:
+                raise JournalError("dpone.journal.not_bound_to_target", "Another journal governs it.")
+            if before is not None and before.fence >= fence:
+                raise Fenced("dpone.target.fenced", f"The gate is at fence {before.fence}.")
+            connection.execute(
+                'UPDATE "dpone.target_gate" SET journal_id = ?, fence = ?, in_flight_operation_id = NULL '
+                "WHERE target_key = ?",
+                (journal_id, fence, target_key),
+            )
+        return before
+
     # ---- staging -------------------------------------------------------------------------------------
 
     @effect

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from airflow_dpone.delivery import journal_records as jr
+from airflow_dpone.delivery.cancel import Cancel
 from airflow_dpone.delivery.lease_renewal import LeaseRenewal
-from airflow_dpone.delivery.ports import Cancel, Deadline
+from airflow_dpone.delivery.ports import Deadline
 from airflow_dpone.errors import DponeError, Fenced, JournalError, LeaseHeld
 from airflow_dpone.journal.store import SqlJournal
 from tests.fakes.world import World, as_set, orders, requester
