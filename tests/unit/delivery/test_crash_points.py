@@ -26,7 +26,7 @@ EFFECTS = {
     "spool": ["begin", "discard_epoch", "discard"],
     "chunk": ["seal"],
     "target": [
-        "claim_gate", "create_stage", "grant", "verify_stage", "build_prepared", "publish", "probe",
+        "claim_gate", "adopt_gate", "create_stage", "grant", "verify_stage", "build_prepared", "publish", "probe",
         "drop_stage",
     ],
     "writer": ["write"],
