@@ -73,7 +73,7 @@ def write_chunk(run: DeliveryRun, chunk: r.SealedChunk) -> Attempt:
     )
     try:
         batches = spool.read(run.chain.invocation_key, chunk, layout)
-        said = run.ports.writer.write(stage, layout, batches, deadline=run.deadline)
+        said = run.ports.writer.write(stage, layout, batches, token_sha256=token, deadline=run.deadline)
     except DponeError as error:
         run.record(
             advanced(_now(run, intent), A.UNKNOWN, observation=_observation("failure", code=error.code))

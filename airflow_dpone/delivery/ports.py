@@ -260,9 +260,16 @@ class WriterPort(Protocol):
 
     @effect
     def write(
-        self, stage: tr.StageRef, layout: WireLayout, batches: Iterator[pa.RecordBatch], *, deadline: Deadline
+        self,
+        stage: tr.StageRef,
+        layout: WireLayout,
+        batches: Iterator[pa.RecordBatch],
+        *,
+        token_sha256: str,
+        deadline: Deadline,
     ) -> tr.WriterObservation:
-        """Writes all rows. What it reports is an observation; the verification decides."""
+        """Writes all rows, only while the stage is granted to this token; else the outcome is
+        ``custody_lost``. What it reports is an observation; the verification decides."""
 
 
 class JournalPort(AbstractContextManager["JournalPort"], Protocol):

@@ -159,12 +159,18 @@ class EmbeddedTarget(AbstractContextManager["EmbeddedTarget"]):
         return {name: version(name) for name in ("duckdb", "pyarrow")}
 
     def write(
-        self, stage: tr.StageRef, layout: WireLayout, batches: Iterator[pa.RecordBatch], *, deadline: Deadline
+        self,
+        stage: tr.StageRef,
+        layout: WireLayout,
+        batches: Iterator[pa.RecordBatch],
+        *,
+        token_sha256: str,
+        deadline: Deadline,
     ) -> tr.WriterObservation:
         """All rows in one transaction. ``custody_lost`` when the stage is not granted (any more)."""
         started = time.monotonic()
         with mapped("writing a staging table"):
-            outcome, rows = writing.write(self._session, stage, layout, batches, deadline)
+            outcome, rows = writing.write(self._session, stage, layout, batches, token_sha256, deadline)
         return tr.WriterObservation(outcome, rows, time.monotonic() - started)
 
     def verify_stage(

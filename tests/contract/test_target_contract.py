@@ -50,7 +50,6 @@ from tests.contract.target_cases import (
     Row,
     at,
     batch_of,
-    in_time,
     layout_of,
     sorted_rows,
     sum_of,
@@ -434,7 +433,7 @@ def test_a_chunk_is_written_whole_or_not_at_all(delivery: Delivery) -> None:
     refused(
         SpoolError,
         "dpone.spool.damaged",
-        lambda: delivery.target.write(stage, delivery.layout, torn(), deadline=in_time()),
+        lambda: delivery.put(stage, torn()),
     )
     assert delivery.verify(stage, 4).rows == 0
 
@@ -444,8 +443,17 @@ def test_a_batch_of_another_layout_is_not_written(delivery: Delivery) -> None:
     delivery.grant(stage)
     other = batch_of([(1, at(2))], layout_of((ID, TS)))
     with pytest.raises(DponeError) as caught:
-        delivery.target.write(stage, delivery.layout, iter([other]), deadline=in_time())
+        delivery.put(stage, iter([other]))
     assert caught.value.code == "dpone.wire.layout"
+    assert delivery.verify(stage, 4).rows == 0
+
+
+def test_a_writer_with_another_token_writes_nothing(delivery: Delivery) -> None:
+    """[B2] The grant is to one writer, not to whoever knows the stage."""
+    stage = delivery.create()
+    delivery.grant(stage)
+    said = delivery.put(stage, iter([batch_of(NEW, delivery.layout)]), token_sha256="00" * 32)
+    assert (said.outcome, said.rows) == ("custody_lost", None)
     assert delivery.verify(stage, 4).rows == 0
 
 
@@ -454,7 +462,7 @@ def test_a_writer_that_is_late_writes_nothing(delivery: Delivery) -> None:
     delivery.grant(stage)
     late = Deadline.after(-1)
     batches = iter([batch_of(NEW, delivery.layout)])
-    said = delivery.target.write(stage, delivery.layout, batches, deadline=late)
+    said = delivery.put(stage, batches, deadline=late)
     assert (said.outcome, said.rows) == ("timeout", None)
     assert delivery.verify(stage, 4).rows == 0
 

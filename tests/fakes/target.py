@@ -404,7 +404,13 @@ class SqliteTarget(faults.TargetFile):
 
     @effect
     def write(
-        self, stage: tr.StageRef, layout: WireLayout, batches: Iterator[pa.RecordBatch], *, deadline: Deadline
+        self,
+        stage: tr.StageRef,
+        layout: WireLayout,
+        batches: Iterator[pa.RecordBatch],
+        *,
+        token_sha256: str,
+        deadline: Deadline,
     ) -> tr.WriterObservation:
         """Small transactions, each only while the stage is granted: a killed writer leaves a prefix."""
         connection, fault = self._begin("write")
@@ -420,7 +426,7 @@ class SqliteTarget(faults.TargetFile):
             if deadline.remaining_sec() <= 0:
                 return tr.WriterObservation("timeout", None)
             with transaction(connection):
-                if not self._require(connection, stage).startswith("granted:"):
+                if self._require(connection, stage) != f"granted:{token_sha256}":
                     return tr.WriterObservation("custody_lost", None)
                 marks = ", ".join("?" for _ in layout.columns)
                 connection.executemany(f"INSERT INTO {_path(stage)} VALUES ({marks})", part)
