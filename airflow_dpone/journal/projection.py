@@ -18,6 +18,7 @@ from airflow_dpone.journal.schemas import Misfit, find_misfit
 
 EVIDENCE_KIND = "dpone.delivery-evidence"
 EVIDENCE_VERSION = 1
+_EVIDENCE_VERSION = re.compile(r"dpone[.]delivery-evidence[.]v([1-9][0-9]{0,8})")
 
 
 def refused(text: str, **fields: Any) -> JournalError:
@@ -196,14 +197,10 @@ def _evidence_misfit(body: bytes, evidence_sha256: str) -> Misfit | None:
         document = json.loads(body)
     except (ValueError, RecursionError):
         return Misfit("", "JSON")
-    schema = document.get("schema") if isinstance(document, dict) else None
-    version = (
-        re.fullmatch(rf"{EVIDENCE_KIND}\.v([1-9][0-9]{{0,8}})", schema) if isinstance(schema, str) else None
-    )
+    said = str(document.get("schema")) if isinstance(document, dict) else ""
+    version = _EVIDENCE_VERSION.fullmatch(said)
     if version is not None and int(version[1]) > EVIDENCE_VERSION:
-        text = (
-            f"The evidence document {evidence_sha256} is a {schema}; this version knows v{EVIDENCE_VERSION}."
-        )
+        text = f"The evidence {evidence_sha256} is a {said}; this version knows v{EVIDENCE_VERSION}."
         raise JournalError("dpone.journal.newer_event", text, evidence_sha256=evidence_sha256)
     return find_misfit(EVIDENCE_KIND, document)
 
