@@ -21,7 +21,7 @@ from airflow_dpone.delivery.planning import FrozenPlan
 from airflow_dpone.delivery.ports import Deadline, Ports, TargetPort
 from airflow_dpone.delivery.states import AttemptEvent, DeliveryEvent, DeliveryState
 from airflow_dpone.delivery.window import Window
-from airflow_dpone.errors import Fenced
+from airflow_dpone.errors import Fenced, JournalError
 from airflow_dpone.settings import Route
 
 log = logging.getLogger(__name__)
@@ -67,6 +67,7 @@ class DeliveryRun:
         self.gate_fence = 0
         self.timings: dict[str, float] = {}
         self._target_blocks = 0
+        self._unanswered: JournalError | None = None
 
     @property
     def state(self) -> DeliveryState | None:
@@ -97,10 +98,19 @@ class DeliveryRun:
     def record(self, *items: Item) -> None:
         """Writes events and rows in one guarded journal transaction, then takes note of them.
 
-        Raises Fenced when another process has taken over; then nothing was written.
+        Raises Fenced when another process has taken over; then nothing was written. After a journal error
+        every later event raises the same one: a write whose answer was lost may have landed, so only the next
+        call, which reads the chain, knows what comes next.
         """
         writes = self._numbered(items)
-        self.ports.journal.append(self.held_lease, *writes)
+        tells = any(isinstance(write, jr.AppendDelivery | jr.AppendAttempt) for write in writes)
+        if tells and self._unanswered is not None:
+            raise self._unanswered
+        try:
+            self.ports.journal.append(self.held_lease, *writes)
+        except JournalError as error:
+            self._unanswered = error
+            raise
         for write in writes:
             self.chain.apply(write)
             self._log(write)
