@@ -52,7 +52,7 @@ class Requester:
             for name in texts
             if not isinstance(getattr(self, name), str) or not getattr(self, name)
         ]
-        if not isinstance(self.ti_id, str):
+        if not isinstance(getattr(self, "ti_id"), str):  # noqa: B009 - whoever calls is not type-checked
             problems.append(Problem("dpone.config.field", "requester.ti_id", "must be a text"))
         for name, least in (("map_index", -1), ("try_number", 0), ("max_tries", 0)):
             value = getattr(self, name)
