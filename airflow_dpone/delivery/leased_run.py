@@ -51,7 +51,7 @@ class LeasedRun:
         self.plan: FrozenPlan | None = None
         self.gate_fence = 0
         self._target_blocks = 0
-        self._unanswered: JournalError | None = None
+        self.unanswered: JournalError | None = None
 
     @property
     def state(self) -> DeliveryState | None:
@@ -88,13 +88,13 @@ class LeasedRun:
         """
         writes = self._numbered(items)
         tells = any(isinstance(write, jr.AppendDelivery | jr.AppendAttempt) for write in writes)
-        if tells and self._unanswered is not None:
-            raise self._unanswered
+        if tells and self.unanswered is not None:
+            raise self.unanswered
         self.cancel.check()
         try:
             self.ports.journal.append(self.held_lease, *writes)
         except JournalError as error:
-            self._unanswered = error
+            self.unanswered = error
             raise
         for write in writes:
             self.chain.apply(write)
@@ -134,7 +134,7 @@ class LeasedRun:
         try:
             self.lease = self.renewal.change(lambda: journal.raise_fence(lease, gate_fence=gate_fence))
         except JournalError as error:
-            self._unanswered = error
+            self.unanswered = error
             raise
         return self.lease.fence
 

@@ -18,6 +18,7 @@ from airflow_dpone.journal.address import JournalAddress
 from airflow_dpone.journal.database import Database
 from airflow_dpone.journal.store import open_journal
 from tests.contract.journal_cases import TARGET, Delivery, begin, requester, take
+from tests.contract.journal_examples import payload, tuned
 from tests.servers.cutting_proxy import CuttingProxy
 from tests.servers.postgresql import PostgresqlServer
 
@@ -80,7 +81,7 @@ def test_a_crash_right_after_the_answer_loses_nothing(server: PostgresqlServer, 
     with open_journal(own_url) as journal:
         delivery = begin(journal)
         for number in range(20):
-            journal.append(delivery.lease, delivery.event(D.TUNED, {"number": number}))
+            journal.append(delivery.lease, delivery.event(D.TUNED, tuned(number + 1)))
         server.crash()
         server.start()
         assert len(journal.events(delivery.invocation_key)) == 21
@@ -122,7 +123,7 @@ def test_a_crash_in_the_middle_of_writing(server: PostgresqlServer, url: str, ac
         key = Delivery(journal, lease).invocation_key
         events = journal.events(key)
         assert len(events) in (told, told + 2)  # the last transaction may have landed without an answer
-        journal.append(lease, jr.AppendDelivery(key, len(events), S.EXTRACTED, {}))
+        journal.append(lease, jr.AppendDelivery(key, len(events), S.EXTRACTED, payload(S.EXTRACTED)))
 
 
 # ---- an answer that gets lost ------------------------------------------------------------------------------
