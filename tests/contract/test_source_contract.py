@@ -401,7 +401,7 @@ class InZone(EmbeddedSource):
 
     def _new_session(self) -> Any:
         session = super()._new_session()
-        session.query(f"SET session_timezone = '{self.zone}'")
+        session.rows(f"SET session_timezone = '{self.zone}'")
         return session
 
 
@@ -513,7 +513,7 @@ def source_with(statement: str) -> EmbeddedSource:
     class WithProfile(EmbeddedSource):
         def _new_session(self) -> Any:
             session = super()._new_session()
-            session.query(statement)
+            session.rows(statement)
             return session
 
     return WithProfile(chdb_directory(), lock_wait_sec=5)
