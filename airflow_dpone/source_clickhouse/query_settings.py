@@ -225,13 +225,18 @@ def block_rows(row_bytes: int) -> int:
 
 
 def setting_problems(
-    seen: Mapping[str, Setting], wanted: Mapping[str, str], own: Collection[str], profiles: str = ""
+    seen: Mapping[str, Setting],
+    wanted: Mapping[str, str],
+    own: Collection[str],
+    profiles: str = "",
+    unused: tuple[str, ...] = (),
 ) -> list[Problem]:
     """What in ``system.settings``, asked with everything that is sent, is not as it must be.
 
     :param seen: by name each setting that is not at its default, and each of the wanted ones.
     :param wanted: the closed list. :param own: names that the engine changes by itself.
     :param profiles: the profiles of the user, for the message; '' if they are not known.
+    :param unused: beginnings of the names of forms in which this engine's results do not come.
     """
     of = f"profile {profiles} of this user" if profiles else "profile of this user"
     problems = [
@@ -241,7 +246,7 @@ def setting_problems(
     ]
     changed = {name for name, setting in seen.items() if setting.changed}
     for name in sorted(changed - set(wanted) - HARMLESS - set(own)):
-        if not name.startswith(HARMLESS_BEGINNINGS):
+        if not name.startswith((*HARMLESS_BEGINNINGS, *unused)):
             text = f"differs from ClickHouse's default and may change results; take it out of the {of}"
             problems.append(Problem("dpone.source.setting", f"setting {name}", text))
     return problems

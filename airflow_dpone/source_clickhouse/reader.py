@@ -260,7 +260,8 @@ class _translated:  # noqa: N801 - used as a function
             problem = Problem("dpone.source.protocol", "source", text)
             return ConfigurationError.of([problem])
         if isinstance(error, OSError | EOFError | errors.NetworkError | errors.SocketTimeoutError):
-            text = f"The connection did not open or broke {where} ({_network_words(error)})."
+            what = "No connection" if self._doing == "connecting" else "The connection broke"
+            text = f"{what} {where} ({_network_words(error)})."
             return SourceUnavailable("dpone.source.unavailable", text, **self._fields)
         if isinstance(error, pa.ArrowException | ValueError | KeyError | IndexError | errors.Error):
             text = f"An answer of the server is not readable {where} ({kind})."
@@ -289,6 +290,7 @@ class ServerSource(ClickHouseSource):
         "server_identity": "present",
         "query_log": "present",
     }
+    unused_forms = ("output_format_arrow_",)
 
     def __init__(self, address: ServerAddress, *, admission: Admission | None = None) -> None:
         super().__init__(admission)

@@ -46,6 +46,8 @@ class ClickHouseSource(ABC):
     """What this kind of engine changes by itself in every session."""
     format_settings: Mapping[str, str] = {}
     """What the form of the results needs, beside the closed list."""
+    unused_forms: tuple[str, ...] = ()
+    """Beginnings of settings of forms in which results never come."""
 
     def __init__(self, admission: Admission | None = None) -> None:
         self._admission = admission or Admission()
@@ -152,7 +154,9 @@ class ClickHouseSource(ABC):
         if not seen:
             text = "shows nothing to this user: no profile may limit, filter or skip its rows"
             return [Problem("dpone.source.setting", "system.settings", text)]
-        return query_settings.setting_problems(seen, wanted, self.own_settings, self._profiles)
+        return query_settings.setting_problems(
+            seen, wanted, self.own_settings, self._profiles, self.unused_forms
+        )
 
     def _settings_of(self, query: SourceQuery) -> dict[str, str]:
         """The closed list for a query, with blocks that fit the table's rows."""
