@@ -8,6 +8,7 @@ lets anybody in, and may write files below the system's directory for temporary 
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from airflow_dpone.source_clickhouse.session import Session
 from tests.contract.chdb_world import EngineWorld, rows_of_json
 
 OTHER_SERVER = "DPONE_TEST_CLICKHOUSE_NATIVE"
+_users = itertools.count(1)
 PROGRAM = Path(__file__).parents[1] / "servers" / "native_server.py"
 
 
@@ -90,7 +92,8 @@ def address() -> ServerAddress:
 
 def plain_client(where: ServerAddress) -> Any:
     """The driver without Arrow, numpy and the product: another way to the same server."""
-    return Client(where.host, where.port, user=where.user, password=where.password, client_revision=REVISION)
+    tls = {"secure": where.secure, "verify": where.verify, "ca_certs": where.ca_certs}
+    return Client(where.host, where.port, user=where.user, client_revision=REVISION, **tls)
 
 
 @cache
@@ -127,7 +130,11 @@ class NativeWorld(EngineWorld):
         return NativeSource(replace(address(), **changes), admission=admission)
 
     def source_after(self, statement: str) -> NativeSource:
-        """Its connections run the statement."""
+        """As a user with a profile; with another server its connections run the statement."""
+        if not os.environ.get(OTHER_SERVER):
+            user = f"profile{next(_users)}"
+            _client().execute(f"PROFILE {user}: {statement}")
+            return NativeSource(replace(address(), user=user))
 
         class WithProfile(NativeSource):
             def _new_session(self) -> Session:

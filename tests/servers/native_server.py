@@ -17,6 +17,9 @@ A query asks for a fault in a comment, ``/* fault: NAME N */``. N is the number 
     totals N     blocks of totals and extremes come after the data
     no_profile N, no_end N   the packet with the count of rows, or the end of the stream, is left out
 
+``PROFILE name: SET ...`` is no statement of ClickHouse: every later connection of that user, who needs no
+password, begins with the SET, as with a settings profile.
+
 Compression (LZ4) and TLS work. Left out: settings in the packet, external tables, parameters, INSERT with
 data, logs. chDB sends LowCardinality as such, where a server is told not to.
 """
@@ -54,6 +57,7 @@ TO_CLIENT = {
     "garbage": 99,
 }
 NO_BUCKET = b"\1\0\2" + struct.pack("<i", -1) + b"\0"
+PROFILE = re.compile(r"PROFILE (\w+): (SET .*)", re.DOTALL)
 FAULT = re.compile(r"/\* fault: (\w+) (\d+) \*/")
 KILL_BY_ID = re.compile(r"query_id = '([^']*)'")
 UNSUPPORTED, AUTHENTICATION, STOPPED = 48, 516, 394
@@ -241,6 +245,8 @@ class Talk(threading.Thread):
                 self._engine.query(f"USE `{database}`")
             except RuntimeError as error:
                 raise Refused.of(error) from None
+        if user in self._server.profiles:
+            self._engine.query(self._server.profiles[user])
         version = (number(part) for part in self._server.version)
         wire.send(packet("hello", text("ClickHouse"), next(version), next(version), number(OFFERED)))
         wire.send(text("UTC"), text("native_server"), next(version))
@@ -263,6 +269,11 @@ class Talk(threading.Thread):
             wire.take(size - 9)
         else:
             wire.take(len(NO_BUCKET) + 2)
+        if profile := PROFILE.fullmatch(statement):
+            self._server.passwords[profile[1]] = ""
+            self._server.profiles[profile[1]] = profile[2]
+            wire.send(packet("end"))
+            return
         try:
             Answer(self._server, self._engine, wire, query_id, statement, compressed).give()
         except Refused as refusal:
@@ -427,6 +438,7 @@ class NativeServer:
         tls: tuple[str, str] | None = None,
     ) -> None:
         self.directory, self.passwords, self.uuid = directory, passwords, uuid
+        self.profiles: dict[str, str] = {}
         self._admin, self._admin_lock = Session(directory), threading.Lock()
         said = self._admin.query("SELECT version()", "TSVRaw").bytes().decode()
         self.version = [int(part) for part in said.strip().split(".")[:3]]
