@@ -261,7 +261,9 @@ class _translated:  # noqa: N801 - used as a function
             return ConfigurationError.of([problem])
         if isinstance(error, OSError | EOFError | errors.NetworkError | errors.SocketTimeoutError):
             what = "No connection" if self._doing == "connecting" else "The connection broke"
-            text = f"{what} {where} ({_network_words(error)})."
+            silent = self._doing == "connecting" and isinstance(error, errors.SocketTimeoutError)
+            hint = "; an HTTP port stays silent, use 9000, or 9440 with TLS" if silent else ""
+            text = f"{what} {where} ({_network_words(error)}){hint}."
             return SourceUnavailable("dpone.source.unavailable", text, **self._fields)
         if isinstance(error, pa.ArrowException | ValueError | KeyError | IndexError | errors.Error):
             text = f"An answer of the server is not readable {where} ({kind})."

@@ -84,3 +84,14 @@ def test_the_lock_is_free_after_an_error_on_opening(
         pass
     with source:
         pass
+
+
+def test_the_engines_own_default_database_is_refused(world: ChdbWorld) -> None:
+    """[2.6 f] chDB's `default`."""
+    world.execute("CREATE TABLE default.dpone_overlay (k Int64) ENGINE = MergeTree ORDER BY k")
+    try:
+        with world.source() as source:
+            problems = source.describe("default", "dpone_overlay").problems
+    finally:
+        world.execute("DROP TABLE default.dpone_overlay SYNC")
+    assert [p.code for p in problems] == ["dpone.source.database"]

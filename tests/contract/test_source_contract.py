@@ -925,14 +925,18 @@ def test_a_column_called_ttl_is_no_ttl(world: EngineWorld) -> None:
 
 
 def test_a_database_without_uuids_is_refused(world: EngineWorld) -> None:
-    """[2.6 f] chDB's `default`."""
-    world.execute("CREATE TABLE default.dpone_overlay (k Int64) ENGINE = MergeTree ORDER BY k")
+    """[F7] The old engine of databases."""
+    plain = f"{world.database}_ordinary"
+    world.execute("SET allow_deprecated_database_ordinary = 1")
+    world.execute(f"CREATE DATABASE {plain} ENGINE = Ordinary")
     try:
+        world.execute(f"CREATE TABLE {plain}.t (k Int64) ENGINE = MergeTree ORDER BY k")
         with world.source() as source:
-            problems = source.describe("default", "dpone_overlay").problems
+            problems = source.describe(plain, "t").problems
     finally:
-        world.execute("DROP TABLE default.dpone_overlay SYNC")
+        world.execute(f"DROP DATABASE {plain} SYNC")
     assert [p.code for p in problems] == ["dpone.source.database"]
+    assert "Ordinary" in problems[0].message
 
 
 def test_describe_tells_kinds_rows_and_gaps(world: EngineWorld) -> None:
