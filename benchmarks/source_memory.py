@@ -19,14 +19,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import pyarrow as pa
+
 from airflow_dpone.delivery.chunk_cutter import ChunkCutter
 from airflow_dpone.delivery.ports import Deadline
+from airflow_dpone.delivery.records import SealedChunk
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.settings import Limits
 from airflow_dpone.source_clickhouse.address import ServerAddress
@@ -82,12 +87,15 @@ def _layout() -> WireLayout:
     return WireLayout(tuple(columns))
 
 
-class _Run:
-    """What the cutter needs of a delivery: limits, a layout, a spool; sealed files go at once."""
+class SealingRun:
+    """What the cutter needs of a delivery: limits, a layout, a spool.
 
-    def __init__(self, root: Path) -> None:
-        self.frozen = SimpleNamespace(limits=Limits(), layout=_layout())
-        self._root = root
+    :param keep: leave the sealed files; otherwise they go as soon as they are sealed.
+    """
+
+    def __init__(self, root: Path, layout: WireLayout, limits: Limits, *, keep: bool) -> None:
+        self.frozen = SimpleNamespace(limits=limits, layout=layout)
+        self._root, self._keep = root, keep
         spool = LocalSpool(str(root / "spool"), host_id="benchmark")
         self.ports = SimpleNamespace(spool=spool, writer=SimpleNamespace(chunk_format="arrow_ipc"))
         self.chain = SimpleNamespace(invocation_key="ab" * 32)
@@ -97,27 +105,34 @@ class _Run:
         """A chunk was sealed."""
         for _, payload in events:
             self.encoded_bytes += payload["encoded_bytes"]
-        for file in (self._root / "spool").rglob("*.arrow"):
-            file.unlink()
+        if not self._keep:
+            for file in (self._root / "spool").rglob("*.arrow"):
+                file.unlink()
 
     def progress(self, *_: Any) -> None:
         """Nobody looks."""
 
+    def seal(self, batches: Iterator[pa.RecordBatch]) -> list[SealedChunk]:
+        """Encodes, hashes and seals all rows."""
+        with self.ports.spool:
+            cutter = ChunkCutter(self, 1)  # type: ignore[arg-type]
+            try:
+                for batch in batches:
+                    cutter.add(batch)
+                return cutter.finish()
+            finally:
+                cutter.close()
+
 
 def extract(address: ServerAddress, below: int, root: Path) -> dict[str, Any]:
     """Reads, encodes, hashes and seals the rows with smaller ids."""
-    run = _Run(root)
-    window = Window.full()
-    with _Source(address) as source, run.ports.spool:
+    layout = _layout()
+    run = SealingRun(root, layout, Limits(), keep=False)
+    with _Source(address) as source:
         table = source.describe(DATABASE, "t")
-        query = source.compile(table, run.frozen.layout, list(COLUMNS), None, window)
-        text = f"{query.text}\nWHERE id < {below}"
-        query = type(query)(query.database, query.table, query.projection, f"id < {below}", text)
-        cutter = ChunkCutter(run, 1)  # type: ignore[arg-type]
-        for batch in source.read(query, nonce="ab" * 32, deadline=Deadline.after(3_600)):
-            cutter.add(batch)
-        chunks = cutter.finish()
-        cutter.close()
+        whole = source.compile(table, layout, list(COLUMNS), None, Window.full())
+        query = replace(whole, predicate=f"id < {below}", text=f"{whole.text}\nWHERE id < {below}")
+        chunks = run.seal(source.read(query, nonce="ab" * 32, deadline=Deadline.after(3_600)))
     return {"rows": sum(chunk.rows for chunk in chunks), "encoded_bytes": run.encoded_bytes}
 
 
