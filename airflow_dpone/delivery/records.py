@@ -244,12 +244,12 @@ class SourceSnapshot:
     def _vanished(self, before: SourceSnapshot) -> list[str]:
         """Parts of before that no part covers now: a merge keeps the block range, a replaced partition does
         not."""
-        return [old["name"] for old in before.parts if not _covered(old, self.parts)]
+        return [old["name"] for old in before.parts if not is_covered(old, self.parts)]
 
     def _strange(self, before: SourceSnapshot) -> list[str]:
         """Parts that the read saw and that were no part of the table, nor what one was merged from."""
         known = (*before.parts, *self.parts)
-        return [seen["name"] for seen in self.read_parts or () if not _covered(seen, known)]
+        return [seen["name"] for seen in self.read_parts or () if not is_covered(seen, known)]
 
     def to_json(self) -> Json:
         """For the journal and the evidence; ``read_parts`` is there only if they are known."""
@@ -261,7 +261,8 @@ class SourceSnapshot:
         return {**body, "parts": [dict(p) for p in self.parts], "settings": dict(self.settings)}
 
 
-def _covered(part: Mapping[str, Any], by: Iterable[Mapping[str, Any]]) -> bool:
+def is_covered(part: Mapping[str, Any], by: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether one of these parts is that part, or was merged from it."""
     return any(
         other["partition"] == part["partition"]
         and other["min_block"] <= part["min_block"]

@@ -11,9 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from airflow_dpone.delivery.records import SourceColumn, SourceQuery, SourceSnapshot, SourceTable
+from airflow_dpone.delivery.records import (
+    SourceColumn,
+    SourceQuery,
+    SourceSnapshot,
+    SourceTable,
+    is_covered,
+)
 from airflow_dpone.delivery.window import instant_text
 from airflow_dpone.errors import ConfigurationError, Problem, SourceMoved
 from airflow_dpone.source_clickhouse import statements as sql
@@ -189,7 +195,7 @@ def snapshot(
 _PART_NAME = re.compile(r"(?P<partition>.+?)_(?P<first>\d+)_(?P<last>\d+)_\d+(?:_\d+)?")
 
 
-def _read_parts(rows: Mapping[str, int]) -> tuple[Mapping[str, object], ...]:
+def _read_parts(rows: Mapping[str, int]) -> tuple[Mapping[str, Any], ...]:
     """Parts by their names alone: a part that was merged away meanwhile has no row in the catalog."""
     made = []
     for name in sorted(rows):
@@ -200,7 +206,23 @@ def _read_parts(rows: Mapping[str, int]) -> tuple[Mapping[str, object], ...]:
     return tuple(made)
 
 
-def _part(row: list[str]) -> dict[str, object]:
+def unread(seen: Mapping[str, int], now: Mapping[str, int], newest: Mapping[str, int]) -> str | None:
+    """Why a read cannot have been whole, or None. Parts never change, and a merge keeps the rows of its
+    parts; so a part without newer blocks holds exactly what was read from it and from what it replaced.
+
+    :param seen: rows by part that the read got. :param now: rows of the window by part, counted afterwards.
+    :param newest: the newest block of each partition, looked up before the read.
+    """
+    read = _read_parts(seen)
+    for part in _read_parts(now):
+        got = sum(one["rows"] for one in read if is_covered(one, (part,)))
+        settled = part["max_block"] <= newest.get(part["partition"], -1)
+        if got > part["rows"] or (settled and got < part["rows"]):
+            return f"part {part['name']} holds {part['rows']} rows of the window, but {got} were read"
+    return None
+
+
+def _part(row: list[str]) -> dict[str, Any]:
     name, partition, rows, min_block, max_block = row
     return {
         "name": name,

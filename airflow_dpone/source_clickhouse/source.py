@@ -240,6 +240,10 @@ class ClickHouseSource(ABC):
             **self._sendable.with_a_read({"max_execution_time": str(seconds), "log_comment": nonce}),
         }
         self._check_ttl(query)
+        names = {"database": query.database, "table": query.table}
+        newest = {
+            one: int(block) for one, block in self._ask(statements.render(statements.NEWEST_BLOCKS, **names))
+        }
         session = self._new_session()
         try:
             self._check_read_session(session, query)
@@ -254,11 +258,22 @@ class ClickHouseSource(ABC):
             raise
 
         def finished(parts: Mapping[str, int] | None) -> None:
+            if parts is not None:
+                self._check_whole(query, parts, newest)
             self._finished = (query, parts)
 
         read = WindowRead(stream, text is not None, finished)
         self._reads.append(read)
         return read
+
+    def _check_whole(self, query: SourceQuery, seen: Mapping[str, int], newest: Mapping[str, int]) -> None:
+        """A query that is killed can end like one that is done: seen with this engine. So the rows are
+        counted once more, part by part."""
+        now = {name: int(rows) for name, rows in self._ask(statements.part_rows(query))}
+        missing = introspect.unread(seen, now, newest)
+        if missing is not None:
+            text = f"The read of {query.database}.{query.table} ended early: {missing}."
+            raise SourceUnavailable("dpone.source.incomplete", text)
 
     def _check_read_session(self, session: Session, query: SourceQuery) -> None:
         """The session of the read is another one: it must see the same server and the same settings."""

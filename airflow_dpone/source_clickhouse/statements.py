@@ -106,6 +106,15 @@ WINDOW_TTL = (
     " (SELECT DISTINCT _partition_id FROM {quoted} AS {alias}{where}) ORDER BY name"
 )
 
+# Rows of the window by part, as the parts are now.
+PART_ROWS = "SELECT _part, toString(count()) FROM {quoted} AS {alias}{where} GROUP BY _part"
+
+# The newest block of each partition: parts that hold a newer one hold rows that were inserted later.
+NEWEST_BLOCKS = (
+    "SELECT partition_id, toString(max(max_block_number)) FROM system.parts WHERE database = {database}"
+    " AND table = {table} AND active GROUP BY partition_id"
+)
+
 # Asks for nothing, but as the read will: rights, names and types.
 PROBE = "SELECT toString(count()) FROM (\n{text}\nLIMIT 0\n)"
 
@@ -162,6 +171,11 @@ def window_ttl(query: SourceQuery) -> str:
     return _of_window(WINDOW_TTL, query)
 
 
+def part_rows(query: SourceQuery) -> str:
+    """:data:`PART_ROWS` for the window of a query."""
+    return _of_window(PART_ROWS, query)
+
+
 def _of_window(template: str, query: SourceQuery) -> str:
     return template.format(
         database=quote_text(query.database),
@@ -188,7 +202,8 @@ def with_settings(statement: str, settings: Mapping[str, str]) -> str:
 
 
 def _setting_value(value: str) -> str:
-    return value if value.isdigit() or value == "{}" else quote_text(value)
+    is_number = value.isdigit() and len(value) < 20  # a nonce may be all digits, and is a text
+    return value if is_number or value == "{}" else quote_text(value)
 
 
 def _where(predicate: str) -> str:

@@ -1,15 +1,12 @@
 """ClickHouse's engine behind the native protocol, for tests: the product's driver meets a server.
 
-The server is ``tests/servers/native_server.py``, one process for all tests of this process. With
-DPONE_TEST_CLICKHOUSE_NATIVE=127.0.0.1:PORT it is another one that speaks the same protocol on this machine,
-lets anybody in, and may write files below the system's directory for temporary ones.
+The server is ``tests/servers/native_server.py``, one process for all tests of this process.
 """
 
 from __future__ import annotations
 
 import atexit
 import itertools
-import os
 import subprocess
 import sys
 import tempfile
@@ -24,10 +21,8 @@ from airflow_dpone.source_clickhouse.address import ServerAddress
 from airflow_dpone.source_clickhouse.introspect import Admission
 from airflow_dpone.source_clickhouse.query_settings import EMBEDDED_OWN
 from airflow_dpone.source_clickhouse.reader import REVISION, ServerSource
-from airflow_dpone.source_clickhouse.session import Session
 from tests.contract.chdb_world import EngineWorld, rows_of_json
 
-OTHER_SERVER = "DPONE_TEST_CLICKHOUSE_NATIVE"
 _users = itertools.count(1)
 PROGRAM = Path(__file__).parents[1] / "servers" / "native_server.py"
 
@@ -81,10 +76,6 @@ def scratch() -> Path:
 @cache
 def address() -> ServerAddress:
     """The server of this process, started when the first test asks for it."""
-    other = os.environ.get(OTHER_SERVER)
-    if other:
-        host, _, port = other.rpartition(":")
-        return ServerAddress(host, int(port))
     server = RunningServer.start(scratch() / "engine")
     atexit.register(server.stop)
     return server.address
@@ -97,8 +88,8 @@ def plain_client(where: ServerAddress) -> Any:
 
 
 @cache
-def _client() -> Any:
-    client = plain_client(address())
+def _client(where: ServerAddress) -> Any:
+    client = plain_client(where)
     atexit.register(client.disconnect)
     return client
 
@@ -113,33 +104,29 @@ class NativeSource(ServerSource):
 class NativeWorld(EngineWorld):
     """A database of a server, reached through the driver."""
 
+    @staticmethod
+    def where() -> ServerAddress:
+        """The server, as the default user."""
+        return address()
+
     def execute(self, statement: str) -> None:
         """On the tests' own connection."""
-        _client().execute(statement)
+        _client(self.where()).execute(statement)
 
     def rows(self, statement: str) -> list[list[Any]]:
         """As JSON that the server writes into a file: no value passes through any driver."""
         file = scratch() / "export.json"
         file.unlink(missing_ok=True)
         target = f"file('{file}', 'JSONCompactEachRow')"
-        _client().execute(f"INSERT INTO FUNCTION {target}\n{statement}")
+        self.execute(f"INSERT INTO FUNCTION {target}\n{statement}")
         return rows_of_json(file.read_bytes()) if file.exists() else []
 
     def source(self, *, admission: Admission | None = None, **changes: Any) -> NativeSource:
-        """Over the server of this process; ``changes`` are fields of its address."""
-        return NativeSource(replace(address(), **changes), admission=admission)
+        """Over the server; ``changes`` are fields of its address."""
+        return NativeSource(replace(self.where(), **changes), admission=admission)
 
     def source_after(self, statement: str) -> NativeSource:
-        """As a user with a profile; with another server its connections run the statement."""
-        if not os.environ.get(OTHER_SERVER):
-            user = f"profile{next(_users)}"
-            _client().execute(f"PROFILE {user}: {statement}")
-            return NativeSource(replace(address(), user=user))
-
-        class WithProfile(NativeSource):
-            def _new_session(self) -> Session:
-                session = super()._new_session()
-                session.rows(statement)
-                return session
-
-        return WithProfile(address())
+        """As a user with a profile."""
+        user = f"profile{next(_users)}"
+        self.execute(f"PROFILE {user}: {statement}")
+        return self.source(user=user)

@@ -1,13 +1,13 @@
 """What only a wire can show: connections that break, servers that stop, users, TLS, compression, two servers.
 
-Over the native protocol with ``tests/servers/native_server.py``, which makes the faults; another server that
-is named for the contract suites has none of them, and is not used here.
+Over the native protocol with ``tests/servers/native_server.py``, which makes the faults.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import itertools
 import logging
 import socket
 import threading
@@ -38,13 +38,15 @@ from tests.contract import native_world
 from tests.contract.chdb_world import compiled
 from tests.contract.native_world import NativeSource, NativeWorld, RunningServer
 
-NONCE = "ab" * 32
 ROWS = 300_000
 
-pytestmark = pytest.mark.skipif(
-    bool(native_world.os.environ.get(native_world.OTHER_SERVER)),
-    reason="capability gap: these faults are made by the test server of this repository",
-)
+
+_nonces = itertools.count(1)
+
+
+def fresh() -> str:
+    """A nonce for one read: the id of its query, by which it may be killed."""
+    return f"{next(_nonces):064x}"
 
 
 def soon(seconds: float = 60) -> Deadline:
@@ -78,7 +80,12 @@ def faulty(query: SourceQuery, fault: str) -> SourceQuery:
 
 
 def read(source: ServerSource, query: SourceQuery, deadline: Deadline | None = None) -> list[pa.RecordBatch]:
-    return list(source.read(query, nonce=NONCE, deadline=deadline or soon()))
+    return list(source.read(query, nonce=fresh(), deadline=deadline or soon()))
+
+
+def slow(query: SourceQuery) -> SourceQuery:
+    """The same rows, but not at once."""
+    return dataclasses.replace(query, text=f"{query.text}\nWHERE NOT sleepEachRow(0.00001)")
 
 
 def running(world: NativeWorld) -> list[str]:
@@ -118,13 +125,14 @@ def test_a_broken_stream_is_an_error_that_is_retried(
     """[F9, B66] Half a block, a reset, a lost block, no count of rows, no end: an error with the query's
     id."""
     query = query_of(source, world)
-    stream = source.read(faulty(query, fault), nonce=NONCE, deadline=soon())
+    nonce = fresh()
+    stream = source.read(faulty(query, fault), nonce=nonce, deadline=soon())
     arrived: list[pa.RecordBatch] = []
     with pytest.raises(SourceUnavailable) as caught:
         arrived.extend(stream)
     assert (caught.value.code, caught.value.retry) == (code, "backoff")
-    assert caught.value.fields["query_id"] == f"dpone-{NONCE}"
-    assert f"dpone-{NONCE}" in str(caught.value)
+    assert caught.value.fields["query_id"] == f"dpone-{nonce}"
+    assert f"dpone-{nonce}" in str(caught.value)
     with pytest.raises(SourceUnavailable, match="before the end"):
         next(stream)
     assert source.snapshot(query).read_parts is None, "an unfinished read is no evidence"
@@ -165,11 +173,7 @@ def test_silence_for_the_receive_timeout_is_a_broken_connection(world: NativeWor
 
 def test_a_read_that_is_abandoned_ends_at_the_server(source: NativeSource, world: NativeWorld) -> None:
     """Stopped in the middle: the query does not run on, and the catalog's connection still works."""
-    query = query_of(source, world)
-    slow = dataclasses.replace(
-        query, text=query.text.replace("SELECT ", "SELECT sleepEachRow(0.00001) AS slow, ") + "\n"
-    )
-    stream = source.read(slow, nonce=NONCE, deadline=soon())
+    stream = source.read(slow(query_of(source, world)), nonce=fresh(), deadline=soon())
     next(stream)
     assert running(world)
     stream.close()  # type: ignore[attr-defined]
@@ -181,24 +185,21 @@ def test_a_read_that_is_abandoned_ends_at_the_server(source: NativeSource, world
 
 def test_leaving_the_source_ends_its_reads(world: NativeWorld) -> None:
     with world.source() as source:
-        query = query_of(source, world)
-        slow = query.text.replace("SELECT ", "SELECT sleepEachRow(0.00001) AS slow, ") + "\n"
-        next(source.read(dataclasses.replace(query, text=slow), nonce=NONCE, deadline=soon()))
+        next(source.read(slow(query_of(source, world)), nonce=fresh(), deadline=soon()))
         assert running(world)
     assert until(lambda: not running(world))
 
 
 def test_a_query_has_its_id_its_name_and_its_nonce(source: NativeSource, world: NativeWorld) -> None:
     """[B66] So that it is found in system.query_log."""
-    query = query_of(source, world)
-    slow = query.text.replace("SELECT ", "SELECT sleepEachRow(0.00001) AS slow, ") + "\n"
-    stream = source.read(dataclasses.replace(query, text=slow), nonce=NONCE, deadline=soon())
+    nonce = fresh()
+    stream = source.read(slow(query_of(source, world)), nonce=nonce, deadline=soon())
     next(stream)
     (text,) = running(world)
-    assert text.startswith(f"/* dpone-{NONCE} */"), (
+    assert text.startswith(f"/* dpone-{nonce} */"), (
         "the test server writes the id that it got before the text"
     )
-    assert f"log_comment = '{NONCE}'" in text
+    assert f"log_comment = '{nonce}'" in text
     stream.close()  # type: ignore[attr-defined]
 
 

@@ -16,7 +16,7 @@ Break = Literal["fin", "reset", "stall"]
 class Proxy:
     """Forwards to one port of this machine, each connection by two threads.
 
-    :param break_after_bytes: of the server's answers, over all connections; None: never.
+    :param break_after_bytes: of the server's answers, over all connections; None: never. It happens once.
     :param kind: ``fin`` ends the connection, ``reset`` resets it, ``stall`` keeps it open and forwards no
         answer any more. :param bytes_per_sec: of the server's answers; None: as fast as it goes.
     """
@@ -31,7 +31,7 @@ class Proxy:
     ) -> None:
         self._target, self.kind = port, kind
         self.break_after_bytes, self.bytes_per_sec = break_after_bytes, bytes_per_sec
-        self.forwarded_bytes = 0
+        self.forwarded_bytes = self.breaks = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._open: list[socket.socket] = []
@@ -73,6 +73,7 @@ class Proxy:
                     room = self.break_after_bytes - self.forwarded_bytes
                     if len(data) > room:
                         client.sendall(data[: max(0, room)])
+                        self.break_after_bytes, self.breaks = None, self.breaks + 1
                         self._break(server, client)
                         return
                 client.sendall(data)

@@ -249,3 +249,32 @@ def test_parts_are_read_from_their_names() -> None:
 def test_a_part_with_an_unknown_name_is_no_part_of_the_table() -> None:
     with pytest.raises(SourceMoved):
         introspect._read_parts({"": 3})
+
+
+@pytest.mark.parametrize(
+    ("seen", "now", "missing"),
+    [
+        ({}, {}, False),
+        ({"all_1_1_0": 5}, {"all_1_1_0": 5}, False),
+        ({"all_1_1_0": 4}, {"all_1_1_0": 5}, True),
+        ({"all_1_1_0": 6}, {"all_1_1_0": 5}, True),
+        ({}, {"all_1_1_0": 5}, True),
+        ({"all_1_1_0": 5}, {"all_1_1_0": 5, "all_2_2_0": 1}, True),
+        # merged meanwhile, of parts that were all read, or not
+        ({"all_1_1_0": 5, "all_2_2_0": 1}, {"all_1_2_1": 6}, False),
+        ({"all_1_1_0": 5}, {"all_1_2_1": 6}, True),
+        ({"all_1_1_0": 5}, {"all_1_1_0_7": 5}, False),
+        # inserted meanwhile: block 4 is newer than what the read could know
+        ({"all_1_1_0": 5}, {"all_1_1_0": 5, "all_4_4_0": 9}, False),
+        ({"all_1_1_0": 5}, {"all_1_4_1": 14}, False),
+        ({"all_1_1_0": 5}, {"all_1_4_1": 4}, True),
+        # another partition, dropped meanwhile, or made
+        ({"b_1_1_0": 5}, {}, False),
+        ({}, {"c_1_1_0": 5}, False),
+    ],
+)
+def test_a_read_is_whole_when_every_part_that_it_could_know_is_accounted_for(
+    seen: dict[str, int], now: dict[str, int], missing: bool
+) -> None:
+    """[F9] The newest block before the read is 3, of partition `all`; the other partitions are newer."""
+    assert (introspect.unread(seen, now, {"all": 3}) is not None) is missing
