@@ -54,6 +54,7 @@ ALLOWED = {
     ),
     "sqlalchemy": ("journal",),
     "alembic": ("journal",),
+    "jsonschema_rs": ("journal.schemas",),
     "chdb": ("source_clickhouse.embedded",),
     "clickhouse_driver": ("source_clickhouse.reader",),
     "duckdb": ("target_embedded",),
