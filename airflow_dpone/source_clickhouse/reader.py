@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 REVISION = 54_451
 """Below 54454 a server sends no column in a form of its own choice (sparse ones come as plain ones), and
 below 54464 no change of the zone: two things that the driver would have to undo exactly."""
-OLDEST_VERSION = (23, 8)
+OLDEST_VERSION = (24, 8)
 GRACE_SEC = 5.0
 """How much longer than the deadline a read may be silent: the server ends it first and says why."""
 CLIENT_NAME = "airflow-dpone"
