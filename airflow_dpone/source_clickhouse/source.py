@@ -20,7 +20,12 @@ from airflow_dpone.delivery.records import SourceQuery, SourceSnapshot, SourceTa
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import ConfigurationError, DponeError, Problem, SourceMoved, SourceUnavailable
 from airflow_dpone.source_clickhouse import introspect, query_settings, statements
-from airflow_dpone.source_clickhouse.error_map import CONSTRAINT, READONLY, UNKNOWN_SETTING
+from airflow_dpone.source_clickhouse.error_map import (
+    ACCESS_DENIED,
+    CONSTRAINT,
+    READONLY,
+    UNKNOWN_SETTING,
+)
 from airflow_dpone.source_clickhouse.introspect import Admission
 from airflow_dpone.source_clickhouse.query_settings import Sendable, Setting
 from airflow_dpone.source_clickhouse.session import Session, remaining_sec
@@ -193,9 +198,19 @@ class ClickHouseSource(ABC):
         :raises ConfigurationError: also when rows of the window are about to go by their TTL.
         """
         query = statements.compile_query(table, layout, source_columns, window_column, window)
-        self._ask(statements.PROBE.format(text=query.text))
+        self._probe(query)
         self._check_ttl(query)
         return query
+
+    def _probe(self, query: SourceQuery) -> None:
+        try:
+            self._ask(statements.PROBE.format(text=query.text))
+        except ConfigurationError as error:
+            if error.fields.get("clickhouse_code") != ACCESS_DENIED:
+                raise
+            where = f"{query.database}.{query.table}"
+            text = "may not be read: GRANT SELECT on the delivered columns and the window column to this user"
+            raise ConfigurationError.of([Problem("dpone.source.access", where, text)]) from None
 
     def find_rows_hint(self, query: SourceQuery, column: str, code: str) -> str:
         """A query that finds the rows of a data error; ``column`` is the source's name."""
