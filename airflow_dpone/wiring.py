@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from airflow_dpone.delivery.records import DeliveryResult, Plan, Requester
     from airflow_dpone.delivery.window import Window
+    from airflow_dpone.journal.address import JournalAddress
     from airflow_dpone.target_embedded.target import EmbeddedTarget
 
 LEASE_TTL_SEC = (2.0, 600.0)
@@ -36,7 +37,7 @@ def deliver(
     route: Route,
     window: Window,
     *,
-    journal: str | Path,
+    journal: str | Path | JournalAddress,
     spool: str | Path,
     requester: Requester,
     rerun: bool = False,
@@ -52,7 +53,8 @@ def deliver(
 
     :param route: what goes where. :param window: ``Window(start, end)``, or ``Window.full()`` for a full
         refresh.
-    :param journal: path of a SQLite file, or a SQLAlchemy URL; must be migrated (``db migrate``).
+    :param journal: path of a SQLite file, or a SQLAlchemy URL (``postgresql://user@host/database``); must be
+        migrated (``db migrate``).
     :param spool: directory for sealed chunks, made if absent, private to the user; or the URL of a place in
         an object store that every worker reaches (``s3://bucket/prefix``).
     :param requester: who asks; the same requester resumes, another one is refused while this one is
@@ -107,7 +109,7 @@ class Places:
     """Where journal and spool are, which machine they take this one for (None: /etc/machine-id), and the
     connection of a spool's URL."""
 
-    journal: str | Path
+    journal: str | Path | JournalAddress
     spool: str | Path
     host_id: str | None = None
     spool_conn_id: str | None = None
@@ -181,15 +183,7 @@ def call_problems(
     places: Places, deadline_sec: float, lease_ttl_sec: float, custody_wait_sec: float = 0.0
 ) -> list[Problem]:
     """What is wrong with a call's own parameters, all of it; opens nothing."""
-    problems = []
-    if not isinstance(places.journal, str | Path) or not str(places.journal):
-        text = (
-            "must be the path of a SQLite file, made by `python -m airflow_dpone db migrate --journal PATH`"
-        )
-        problems.append(Problem("dpone.config.field", "journal", text))
-    elif "://" not in str(places.journal) and not os.path.isabs(places.journal):
-        problems.append(Problem("dpone.config.field", "journal", "must be an absolute path"))
-    problems += spool_problems(places)
+    problems = [*journal_problems(places.journal), *spool_problems(places)]
     low, high = LEASE_TTL_SEC
     tiny = math.ulp(0.0)
     for name, value, least, most, bounds in (
@@ -201,6 +195,25 @@ def call_problems(
         if not number or not least <= value <= most:
             problems.append(Problem("dpone.config.field", name, f"must be a number {bounds}"))
     return problems
+
+
+def journal_problems(where: object) -> list[Problem]:
+    """What is wrong with the address of the journal."""
+    from airflow_dpone.journal.address import JournalAddress
+
+    if not isinstance(where, str | Path | JournalAddress) or not str(where):
+        text = (
+            "must be the path of a SQLite file or a URL postgresql://HOST/DATABASE, made ready by "
+            "`python -m airflow_dpone db migrate --journal URL_OR_PATH`"
+        )
+        return [Problem("dpone.config.field", "journal", text)]
+    if isinstance(where, str | Path) and "://" not in str(where) and not os.path.isabs(where):
+        return [Problem("dpone.config.field", "journal", "must be an absolute path")]
+    try:
+        JournalAddress.of(where)
+    except ConfigurationError as error:
+        return [Problem(error.code, "journal", error.message)]
+    return []
 
 
 def _kind_problems(route: object, window: object, requester: object) -> list[Problem]:

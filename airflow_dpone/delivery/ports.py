@@ -267,7 +267,7 @@ class WriterPort(Protocol):
         token_sha256: str,
         deadline: Deadline,
     ) -> tr.WriterObservation:
-        """Writes all rows while the stage is granted to this token. It reports what the verification decides."""
+        """Writes all rows while the stage is granted to this token. The verification decides afterwards."""
 
 
 class JournalPort(AbstractContextManager["JournalPort"], Protocol):

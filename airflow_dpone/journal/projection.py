@@ -13,6 +13,7 @@ from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery.states import ENDED, DeliveryState
 from airflow_dpone.errors import JournalError
 from airflow_dpone.journal import tables as t
+from airflow_dpone.journal.database import insert_missing, lock_name
 from airflow_dpone.journal.lease import Guarded
 from airflow_dpone.journal.schemas import Misfit, find_misfit
 
@@ -102,6 +103,8 @@ def open_invocation(tx: Guarded, write: jr.OpenInvocation) -> None:
     requesters = {requester.delivery_key, tx.lease.requester.delivery_key}
     if write.target_key != tx.lease.target_key or requesters != {write.delivery_key}:
         raise refused("A generation is opened under the lease of its target, by its own requester.")
+    # The generations of one delivery may have had other targets, whose leases do not exclude each other.
+    lock_name(tx.connection, write.delivery_key)
     query = select(t.invocation).where(t.invocation.c.delivery_key == write.delivery_key)
     newest = tx.connection.execute(query.order_by(t.invocation.c.generation.desc()).limit(1)).one_or_none()
     if newest is not None and newest.generation == write.generation:
@@ -136,11 +139,14 @@ def check_opened(tx: Guarded, invocation_key: str) -> None:
 
 
 def put_note(tx: Guarded, write: jr.PutNote) -> None:
-    """What a person reads first: None leaves a field as it is, '' empties it."""
+    """What a person reads first: None leaves a field as it is, '' empties it.
+
+    A NUL, which PostgreSQL keeps in no text, is shown as a replacement character.
+    """
     own_invocation(tx, write.invocation_key)
     names = ("resume_state", "last_error_code", "reason", "next_action")
     given = {name: getattr(write, name) for name in names if getattr(write, name) is not None}
-    values = {name: value or None for name, value in given.items()}
+    values = {name: value.replace("\0", "\N{REPLACEMENT CHARACTER}") or None for name, value in given.items()}
     where = t.invocation.c.invocation_key == write.invocation_key
     tx.connection.execute(update(t.invocation).where(where).values(**values, updated_at=tx.now))
 
@@ -166,6 +172,7 @@ def put_task(tx: Guarded, write: jr.PutTask) -> None:
         "max_tries": requester.max_tries,
         "ti_id": requester.ti_id,
     }
+    lock_name(tx.connection, write.delivery_key)  # a task is not of one target either
     mine = (t.task.c.delivery_key == write.delivery_key, t.task.c.task_id == requester.task_id)
     if tx.connection.execute(update(t.task).where(*mine).values(**values)).rowcount:
         return
@@ -226,7 +233,7 @@ def put_evidence(tx: Guarded, write: jr.PutEvidence) -> None:
             "body": write.body,
             "created_at": tx.now,
         }
-        tx.connection.execute(insert(t.evidence).values(**values))
+        insert_missing(tx.connection, t.evidence, **values)
 
 
 # ---- checkpoints -------------------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ ALLOWED = {
     "sqlalchemy": ("journal",),
     "alembic": ("journal",),
     "jsonschema_rs": ("journal.schemas",),
+    "psycopg": ("journal.postgresql_sessions",),
     "chdb": ("source_clickhouse.embedded",),
     "clickhouse_driver": ("source_clickhouse.reader",),
     "duckdb": ("target_embedded",),

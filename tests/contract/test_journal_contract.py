@@ -473,6 +473,10 @@ def test_a_note_changes_what_it_names_and_empties_what_is_empty(journal: Journal
     assert found is not None
     assert (found.resume_state, found.last_error_code) == ("PLANNED", "dpone.source.nan")
     assert (found.reason, found.next_action) == ("another", None)
+    journal.append(delivery.lease, jr.PutNote(key, reason="odd \0 name \U0001f600"))
+    found = journal.invocation(key)
+    assert found is not None
+    assert found.reason == "odd \ufffd name \U0001f600"
 
 
 def test_a_task_is_remembered_with_its_newest_word(journal: JournalPort, second: JournalPort) -> None:
