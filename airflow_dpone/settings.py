@@ -27,8 +27,13 @@ from pydantic_core import PydanticCustomError
 from airflow_dpone.errors import CATALOGUE, ConfigurationError, Problem
 
 MIB = 1024 * 1024
-SOURCE_SCHEMES = ("chdb",)
+SOURCE_SCHEMES = ("chdb", "clickhouse")
 TARGET_SCHEMES = ("duckdb",)
+_FORMS = {
+    "chdb": "chdb:///absolute/path",
+    "duckdb": "duckdb:///absolute/path",
+    "clickhouse": "clickhouse://user@host:9000?secure=false",
+}
 Strategy = Literal["window_replace", "full_refresh"]
 Writer = Literal["embedded", "tds", "bcp", "sqlclient"]
 OnEmpty = Literal["publish", "fail_if_target_has_rows", "fail"]
@@ -139,12 +144,18 @@ class Options(_Settings):
     :param take_over_target: let this route replace the route that owned the target so far (journaled).
     :param fail_on_null: a Nullable source column may feed a NOT NULL target column; its first NULL stops the
         delivery. The one option that is identity: what is planned keeps it.
+    :param allow_ttl: a source table may have a TTL, as long as no row of the window goes within a day. A
+        column with a TTL stays refused.
+    :param accept_unseen_row_policies: go on although the source's user may not see row policies, which could
+        hide rows from it. The evidence says so.
     :param embedded_lock_wait_sec: how long a second process waits for an embedded engine's directory.
     """
 
     on_empty: OnEmpty = "publish"
     take_over_target: bool = False
     fail_on_null: bool = False
+    allow_ttl: bool = False
+    accept_unseen_row_policies: bool = False
     embedded_lock_wait_sec: float = Field(default=30.0, ge=0, le=3_600)
 
 
@@ -153,14 +164,18 @@ def check_uri(schemes: tuple[str, ...], value: str) -> str:
     if "://" not in value:
         return value
     parts = urlsplit(value)
-    expected = " or ".join(f"{scheme}:///absolute/path" for scheme in schemes)
     if parts.password:
         raise PydanticCustomError(
             "dpone.config.secret_in_uri",
             "the URI carries a password, which would be shown in logs and in the UI",
         )
+    expected = _FORMS[parts.scheme if parts.scheme in schemes else schemes[0]]
     if parts.scheme not in schemes:
-        text = f"scheme {parts.scheme!r} is not supported; use {expected}"
+        text = f"scheme {parts.scheme!r} is not supported; use {' or '.join(_FORMS[one] for one in schemes)}"
+    elif parts.scheme == "clickhouse":
+        if parts.netloc:
+            return value  # what else it says is read where a server is opened
+        text = f"names no server; use {expected}"
     elif parts.netloc or not parts.path.startswith("/") or parts.path == "/":
         text = f"the path must be absolute: {expected}"
     elif parts.query or parts.fragment:
@@ -200,9 +215,10 @@ def _column_pairs(value: object) -> object:
 class Route(_Settings):
     """One source table to one target table. Raises one ConfigurationError that names every wrong field.
 
-    :param source: ``chdb:///absolute/dir`` (Airflow connection ids come with a later version).
+    :param source: an Airflow connection id (type ``clickhouse``, native port), or
+        ``clickhouse://user@host:9000?secure=true`` for a user without a password, or ``chdb:///absolute/dir``.
     :param source_table: ``(database, table)``.
-    :param target: ``duckdb:///absolute/file.duckdb`` (likewise).
+    :param target: ``duckdb:///absolute/file.duckdb`` (Airflow connection ids come with a later version).
     :param target_table: ``(schema, table)``.
     :param window_column: the *source* column that the window cuts; None only with ``full_refresh``.
     :param columns: None for all columns under the same names, a list of names, or a dict source -> target.

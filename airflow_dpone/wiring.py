@@ -237,9 +237,9 @@ def route_problems(route: Route, window: Window) -> list[Problem]:
     from airflow_dpone.target_embedded.target import EmbeddedTarget
 
     problems = request_problems(route, window, EmbeddedTarget.backend)
-    for field, value, scheme in (("source", route.source, "chdb"), ("target", route.target, "duckdb")):
+    for look in (lambda: _source(route), lambda: _endpoint("target", route.target, "duckdb")):
         try:
-            _endpoint(field, value, scheme)
+            look()
         except ConfigurationError as error:
             problems += error.problems
     return problems
@@ -266,7 +266,7 @@ def spool_problems(places: Places) -> list[Problem]:
 
 
 def _endpoint(field: str, value: str, scheme: str) -> str:
-    """The path of a URI; connection ids belong to the operator, which reads them."""
+    """The path of an embedded engine's URI."""
     if "://" not in value:
         text = (
             f"{value!r} is no URI: use {scheme}:///absolute/path (connection ids come with a later version)"
@@ -278,10 +278,26 @@ def _endpoint(field: str, value: str, scheme: str) -> str:
 
 
 def _source(route: Route) -> SourcePort:
-    from airflow_dpone.source_clickhouse.embedded import EmbeddedSource
+    """The closed source of a route. An Airflow connection is read for it; nothing else is opened."""
+    from airflow_dpone.source_clickhouse.introspect import Admission
 
-    path = _endpoint("source", route.source, "chdb")
-    return EmbeddedSource(path, lock_wait_sec=route.options.embedded_lock_wait_sec)
+    options = route.options
+    admission = Admission(options.allow_ttl, options.accept_unseen_row_policies)
+    if urlsplit(route.source).scheme == "chdb":
+        from airflow_dpone.source_clickhouse.embedded import EmbeddedSource
+
+        path = _endpoint("source", route.source, "chdb")
+        return EmbeddedSource(path, lock_wait_sec=options.embedded_lock_wait_sec, admission=admission)
+    from airflow_dpone.source_clickhouse.address import ServerAddress
+    from airflow_dpone.source_clickhouse.reader import ServerSource
+
+    if "://" in route.source:
+        address = ServerAddress.of_uri(route.source)
+    else:
+        from airflow_dpone.connections import read_connection
+
+        address = ServerAddress.of_connection(read_connection(route.source, "source"))
+    return ServerSource(address, admission=admission)
 
 
 def _target(route: Route) -> EmbeddedTarget:

@@ -24,7 +24,9 @@ class DeliverWindowOperator(BaseOperator):
     Clearing or retrying the task goes on from the last durable boundary; clearing it after success delivers
     the window again as the next generation. Everything is checked in ``execute``, all problems in one error.
 
-    :param source: ``chdb:///absolute/dir``. :param source_table: ``(database, table)``.
+    :param source: Airflow connection id of a ClickHouse server (native port), ``clickhouse://user@host:9000``
+        for a user without a password, or ``chdb:///absolute/dir``.
+    :param source_table: ``(database, table)``.
     :param target: ``duckdb:///absolute/file.duckdb``. :param target_table: ``(schema, table)``.
     :param window_column: source column that the window cuts. :param columns: all, a list, or source ->
         target.

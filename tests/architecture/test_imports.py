@@ -20,7 +20,7 @@ from tests.architecture.package_source import PACKAGE, Import, Module, imports, 
 # From the bottom up. The names of one row are siblings.
 LAYERS = (
     ("errors",),
-    ("settings", "embedded_lock", "host_identity"),
+    ("settings", "embedded_lock", "host_identity", "connections"),
     ("wire",),
     ("delivery",),
     ("journal", "spool", "source_clickhouse", "target_embedded", "target_sqlserver"),
@@ -41,7 +41,17 @@ ENTRANCES = {
 # Which modules may import a driver, an engine or a framework at all.
 ALLOWED = {
     # spool.object_store: object stores and their credentials are Airflow's to know (ObjectStoragePath).
-    "airflow": ("operators", "sensors", "triggers", "hooks", "cli", "ui", "spool.object_store"),
+    # connections: the one place that reads an Airflow connection.
+    "airflow": (
+        "operators",
+        "sensors",
+        "triggers",
+        "hooks",
+        "cli",
+        "ui",
+        "spool.object_store",
+        "connections",
+    ),
     "sqlalchemy": ("journal",),
     "alembic": ("journal",),
     "jsonschema_rs": ("journal.schemas",),
@@ -146,6 +156,11 @@ def test_an_entrance_runs_no_import(package: str) -> None:
         ("target_sqlserver/session.py", "from airflow_dpone.bulk_writer import messages", False),
         ("target_embedded/engine.py", "import duckdb", True),
         ("wiring.py", "import duckdb", False),
+        ("source_clickhouse/reader.py", "from clickhouse_driver import Client", True),
+        ("source_clickhouse/source.py", "def f():\n    import clickhouse_driver", False),
+        ("source_clickhouse/address.py", "from airflow_dpone.connections import AirflowConnection", True),
+        ("settings.py", "from airflow_dpone.connections import AirflowConnection", False),
+        ("connections.py", "def f():\n    from airflow.sdk import Connection", True),
         ("cli/commands.py", "from airflow_dpone.operators import x", False),
         ("__main__.py", "from airflow_dpone.cli import main", True),
         ("__main__.py", "from airflow_dpone.wiring import deliver", False),

@@ -41,11 +41,10 @@ def test_the_call_itself_is_checked_all_at_once(tmp_path: Path) -> None:
     assert set(found) == {"spool", "deadline_sec", "lease_ttl_sec", "custody_wait_sec"}
 
 
-@pytest.mark.parametrize("side", ["source", "target"])
-def test_a_connection_id_is_not_read_yet(tmp_path: Path, side: str) -> None:
-    assert refused(tmp_path, {side: "my_connection"}) == {side: "dpone.config.uri"}
+def test_a_connection_id_of_the_target_is_not_read_yet(tmp_path: Path) -> None:
+    assert refused(tmp_path, {"target": "my_connection"}) == {"target": "dpone.config.uri"}
     with pytest.raises(ConfigurationError, match="later version"):
-        plan(Route(**{**ROUTE, side: "my_connection"}), DAY)
+        plan(Route(**{**ROUTE, "target": "my_connection"}), DAY)
 
 
 def test_a_requester_has_all_its_names() -> None:
