@@ -93,6 +93,11 @@ class Judge:
         self.target.close()
         self.journal.close()
 
+    def remember(self, before: Judge) -> None:
+        """Takes over what a copy of the files does not show; the copy's journal may have lost its end."""
+        self.reads, self.lost_tail = dict(before.reads), True
+        self._greatest_fence = before._greatest_fence
+
     def forget_the_journal(self) -> None:
         """The journal was put back: what it said since then is not said any more."""
         self.lost_tail = True

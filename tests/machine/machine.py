@@ -44,19 +44,29 @@ NEVER = frozenset(
 AFTER_A_LOST_TAIL = frozenset({"dpone.journal.older_than_target"})
 
 
-def way_out(machine: Machine, error: DponeError) -> bool:
-    """What a person does about a state that a cleared task does not lead out of; False when there is nothing.
+WAYS_OUT: dict[str, Callable[[Machine, DponeError], None]] = {}
+"""What a person does about a state that a cleared task does not lead out of, by the error's code, or by
+``INCIDENT``. Without an entry, that the state is named is all that can be asked of it."""
 
-    Only a journal that has lost its end may lead into one. The commands that lead out of it are called here.
-    """
+
+def way_out(machine: Machine, error: DponeError) -> bool:
+    """Does what a person would do; False when there is nothing. Only a lost end may make it necessary."""
     require(machine.judge.lost_tail, "a state without a way out, and nothing was lost", error)
-    return False
+    is_incident = error.state_after == DeliveryState.INCIDENT
+    does = WAYS_OUT.get("INCIDENT" if is_incident else error.code)
+    if does is not None:
+        does(machine, error)
+    return does is not None
 
 
 class Machine:
-    """One world and its workers. Every public method that :data:`STEPS` names is a step."""
+    """One world and its workers. Every public method that :data:`STEPS` names is a step.
 
-    def __init__(self, root: Path, template: Path) -> None:
+    :param template: the directory that the world is a copy of. :param before: the machine that made the
+        template, when that is more than a new world; its journal may have lost its end since.
+    """
+
+    def __init__(self, root: Path, template: Path, before: Machine | None = None) -> None:
         self.root = root
         shutil.copytree(template, root)
         self.world = World(root, limits=shop.LIMITS)
@@ -71,6 +81,9 @@ class Machine:
         self._sent: set[int] = set()
         self.tail = JournalTail(self.world.journal_path)
         self.judge = Judge(root, self.world.journal_path, self.world.target.path)
+        if before is not None:
+            self.version, self._nonces = before.version, before._nonces
+            self.judge.remember(before.judge)
         self.judge.check()
 
     # ---- steps ---------------------------------------------------------------------------------------------
