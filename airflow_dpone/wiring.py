@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 import os
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,15 @@ from airflow_dpone.errors import ConfigurationError, Problem
 from airflow_dpone.settings import Route, uri_path
 
 if TYPE_CHECKING:
-    from airflow_dpone.delivery.ports import JournalPort, Observer, Ports, Progress, SourcePort, SpoolPort
+    from airflow_dpone.delivery.ports import (
+        JournalPort,
+        Observer,
+        Ports,
+        Progress,
+        RecoveryPorts,
+        SourcePort,
+        SpoolPort,
+    )
     from airflow_dpone.delivery.records import DeliveryResult, Plan, Requester
     from airflow_dpone.delivery.window import Window
     from airflow_dpone.target_embedded.target import EmbeddedTarget
@@ -33,6 +42,7 @@ def deliver(
     rerun: bool = False,
     deadline_sec: float = 14_400.0,
     lease_ttl_sec: float = 60.0,
+    custody_wait_sec: float = 0.0,
     host_id: str | None = None,
     spool_conn_id: str | None = None,
     on_progress: Progress | None = None,
@@ -50,6 +60,8 @@ def deliver(
     :param rerun: deliver a finished window again, as the next generation.
     :param deadline_sec: budget of this call. :param lease_ttl_sec: 2..600, how long a silent owner is
         believed.
+    :param custody_wait_sec: how long this call waits while an unfinished delivery of another requester owns
+        the target, or another process works on this one; then CustodyHeld or LeaseHeld.
     :param host_id: this machine's name for a SQLite journal and a local spool; default: /etc/machine-id. For
         containers, the same as at ``db migrate --host-id``.
     :param spool_conn_id: the Airflow connection that holds the credentials of a spool's URL.
@@ -66,7 +78,7 @@ def deliver(
 
     places = Places(journal, spool, host_id, spool_conn_id)
     problems = [
-        *call_problems(places, deadline_sec, lease_ttl_sec),
+        *call_problems(places, deadline_sec, lease_ttl_sec, custody_wait_sec),
         *_kind_problems(route, window, requester),
     ]
     if not problems:
@@ -74,7 +86,8 @@ def deliver(
     if problems:
         raise ConfigurationError.of(problems)
     with open_ports(route, places, progress=on_progress, observer=observer) as ports:
-        return run_delivery(ports, Request(route, window, requester, rerun, deadline_sec, lease_ttl_sec))
+        limits = (deadline_sec, lease_ttl_sec, custody_wait_sec)
+        return run_delivery(ports, Request(route, window, requester, rerun, *limits))
 
 
 def plan(route: Route, window: Window) -> Plan:
@@ -125,10 +138,38 @@ class open_ports:  # noqa: N801 - used as a function
             spool = stack.enter_context(_open_spool(self._places))
             self._stack = stack.pop_all()
         clock = SystemClock()
-        return Ports(source, spool, target, target, journal, clock, self._observer, self._progress)
+        return Ports(
+            source=source,
+            spool=spool,
+            target=target,
+            writer=target,
+            journal=journal,
+            clock=clock,
+            observer=self._observer,
+            progress=self._progress,
+        )
 
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
+
+
+@contextmanager
+def open_recovery(target: str, places: Places) -> Iterator[RecoveryPorts]:
+    """The ports of a recovery command: no source, no writer.
+
+    :param target: the URI of the target. Raises ConfigurationError, or JournalError as a delivery does.
+    """
+    from airflow_dpone.delivery.ports import RecoveryPorts, SystemClock
+    from airflow_dpone.target_embedded.target import EmbeddedTarget
+
+    path = _endpoint("target", target, "duckdb")
+    with _open_journal(places) as journal, _open_spool(places) as spool:
+        yield RecoveryPorts(spool=spool, target=EmbeddedTarget(path), journal=journal, clock=SystemClock())
+
+
+def default_spool() -> str:
+    """Where the operator spools without being told."""
+    return os.path.join(airflow_home(), "dpone", "spool")
 
 
 def airflow_home() -> str:
@@ -136,7 +177,9 @@ def airflow_home() -> str:
     return os.environ.get("AIRFLOW_HOME") or os.path.expanduser("~/airflow")
 
 
-def call_problems(places: Places, deadline_sec: float, lease_ttl_sec: float) -> list[Problem]:
+def call_problems(
+    places: Places, deadline_sec: float, lease_ttl_sec: float, custody_wait_sec: float = 0.0
+) -> list[Problem]:
     """What is wrong with a call's own parameters, all of it; opens nothing."""
     problems = []
     if not isinstance(places.journal, str | Path) or not str(places.journal):
@@ -148,13 +191,14 @@ def call_problems(places: Places, deadline_sec: float, lease_ttl_sec: float) -> 
         problems.append(Problem("dpone.config.field", "journal", "must be an absolute path"))
     problems += spool_problems(places)
     low, high = LEASE_TTL_SEC
-    for name, value, least, most in (
-        ("deadline_sec", deadline_sec, 0.0, math.inf),
-        ("lease_ttl_sec", lease_ttl_sec, low, high),
+    tiny = math.ulp(0.0)
+    for name, value, least, most, bounds in (
+        ("deadline_sec", deadline_sec, tiny, math.inf, "greater than 0"),
+        ("lease_ttl_sec", lease_ttl_sec, low, high, f"in {low:g}..{high:g}"),
+        ("custody_wait_sec", custody_wait_sec, 0.0, math.inf, "of at least 0"),
     ):
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not least <= value <= most or value == 0:
-            bounds = "greater than 0" if most == math.inf else f"in {low:g}..{high:g}"
+        if not number or not least <= value <= most:
             problems.append(Problem("dpone.config.field", name, f"must be a number {bounds}"))
     return problems
 

@@ -24,7 +24,7 @@ def add_to(commands: Any) -> None:
         "version it changes nothing. Exit code: 0 done, 1 refused (newer, or of another machine), "
         "2 not reached, or wrong usage.",
     )
-    _add_journal(migrate)
+    add_journal(migrate)
     migrate.add_argument(
         "--host-id",
         metavar="ID",
@@ -38,7 +38,7 @@ def add_to(commands: Any) -> None:
         description="Say where the journal stands; changes nothing. Exit code: 0 at the newest version, 1 "
         "behind it or newer than this version, 2 it cannot be reached.",
     )
-    _add_journal(status)
+    add_journal(status)
     status.set_defaults(run=run_status)
 
 
@@ -68,7 +68,8 @@ def run_status(chosen: argparse.Namespace) -> Answer:
     return (0 if found.status == "at_head" else 1), found.to_json()
 
 
-def _add_journal(command: argparse.ArgumentParser) -> None:
+def add_journal(command: argparse.ArgumentParser) -> None:
+    """The argument that names the journal."""
     command.add_argument(
         "--journal",
         required=True,

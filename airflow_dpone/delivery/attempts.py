@@ -10,9 +10,10 @@ from airflow_dpone.delivery import identity
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.history import Attempt, advanced
+from airflow_dpone.delivery.leased_run import LeasedRun
 from airflow_dpone.delivery.run import DeliveryRun
-from airflow_dpone.delivery.states import AttemptEvent, DiagnosticCode
-from airflow_dpone.errors import DponeError
+from airflow_dpone.delivery.states import AttemptEvent, DiagnosticCode, may_continue
+from airflow_dpone.errors import DponeError, Incident
 
 A = AttemptEvent
 
@@ -72,7 +73,7 @@ def write_chunk(run: DeliveryRun, chunk: r.SealedChunk) -> Attempt:
     )
     try:
         batches = spool.read(run.chain.invocation_key, chunk, layout)
-        said = run.ports.writer.write(stage, layout, batches, deadline=run.deadline)
+        said = run.ports.writer.write(stage, layout, batches, token_sha256=token, deadline=run.deadline)
     except DponeError as error:
         run.record(
             advanced(_now(run, intent), A.UNKNOWN, observation=_observation("failure", code=error.code))
@@ -83,16 +84,27 @@ def write_chunk(run: DeliveryRun, chunk: r.SealedChunk) -> Attempt:
     return settle(run, _now(run, intent))
 
 
-def _now(run: DeliveryRun, attempt: Attempt) -> Attempt:
+def _now(run: LeasedRun, attempt: Attempt) -> Attempt:
     return run.chain.attempts[attempt.attempt_id]
 
 
-def settle(run: DeliveryRun, attempt: Attempt) -> Attempt:
+def settle(run: LeasedRun, attempt: Attempt) -> Attempt:
     """Brings an attempt to a verdict. Only the target's own count and digest under its barrier decide.
 
     INTENT is looked up by name and owner; an attempt without a granted writer is retirable; after WRITING the
-    barrier proves that no writer lives, then the content is compared with the sealed chunk.
+    barrier proves that no writer lives, then the content is compared with the sealed chunk. When the target
+    holds another object under its name, the attempt is INCIDENT_RETAINED and never touched again.
     """
+    try:
+        return _settle(run, attempt)
+    except Incident:
+        last = _now(run, attempt)
+        if may_continue(last.event, A.INCIDENT_RETAINED):
+            _say(run, last, A.INCIDENT_RETAINED, _coded(last, DiagnosticCode.STAGE_NOT_OURS))
+        raise
+
+
+def _settle(run: LeasedRun, attempt: Attempt) -> Attempt:
     if attempt.event is A.INTENT:
         attempt = _find_or_give_up(run, attempt)
     if attempt.event in (A.STAGE_OWNED, A.GRANTED):
@@ -104,7 +116,7 @@ def settle(run: DeliveryRun, attempt: Attempt) -> Attempt:
     return attempt
 
 
-def retire(run: DeliveryRun, attempt: Attempt, code: DiagnosticCode) -> None:
+def retire(run: LeasedRun, attempt: Attempt, code: DiagnosticCode) -> None:
     """Drops the attempt's table and ends its chain. A published stage goes straight from VERIFIED to RETIRED.
 
     :param code: why; it becomes the observation's ``diagnostic_code``.
@@ -120,7 +132,7 @@ def retire(run: DeliveryRun, attempt: Attempt, code: DiagnosticCode) -> None:
     _say(run, attempt, A.RETIRED, _coded(attempt, code))
 
 
-def _find_or_give_up(run: DeliveryRun, attempt: Attempt) -> Attempt:
+def _find_or_give_up(run: LeasedRun, attempt: Attempt) -> Attempt:
     stage = _find(run, attempt)
     if stage is None:
         return _say(run, attempt, A.FAILED_RETIRABLE, _observation(None, code=DiagnosticCode.NOT_CREATED))
@@ -128,12 +140,12 @@ def _find_or_give_up(run: DeliveryRun, attempt: Attempt) -> Attempt:
     return _now(run, attempt)
 
 
-def _find(run: DeliveryRun, attempt: Attempt) -> tr.StageRef | None:
+def _find(run: LeasedRun, attempt: Attempt) -> tr.StageRef | None:
     binding = attempt.stage_binding
     return run.ports.target.find_stage(binding["stage_name"], binding["owner_binding_sha256"])
 
 
-def _verdict(run: DeliveryRun, attempt: Attempt) -> Attempt:
+def _verdict(run: LeasedRun, attempt: Attempt) -> Attempt:
     stage = _find(run, attempt)
     if stage is None:
         gone = _coded(attempt, DiagnosticCode.STAGE_GONE)
@@ -156,7 +168,7 @@ def _owned(attempt: Attempt, stage: tr.StageRef) -> Attempt:
     return advanced(attempt, A.STAGE_OWNED, stage_binding=binding)
 
 
-def _say(run: DeliveryRun, attempt: Attempt, event: AttemptEvent, observation: r.Json) -> Attempt:
+def _say(run: LeasedRun, attempt: Attempt, event: AttemptEvent, observation: r.Json) -> Attempt:
     run.record(advanced(attempt, event, observation=observation))
     return _now(run, attempt)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow_dpone.delivery import ports as p
 
@@ -77,11 +77,14 @@ class _Observed:
         self._observer(after)
 
 
-def observe(ports: p.Ports) -> p.Ports:
+P = TypeVar("P", bound=p.RecoveryPorts)
+
+
+def observe(ports: P) -> P:
     """The same ports, reporting to ``ports.observer`` if there is one."""
     if ports.observer is None:
         return ports
     wrapped: dict[str, Any] = {
-        name: _Observed(name, getattr(ports, name), ports.observer) for name in _PORTS if name != "chunk"
+        name: _Observed(name, getattr(ports, name), ports.observer) for name in _PORTS if hasattr(ports, name)
     }
     return replace(ports, **wrapped)

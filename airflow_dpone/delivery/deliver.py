@@ -1,8 +1,6 @@
-"""The whole delivery: admission, then six phases in order, and what is done when one of them fails."""
+"""The whole delivery: admission, then the phase of each state it is in, and what is done when one fails."""
 
 from __future__ import annotations
-
-import logging
 
 from airflow_dpone.delivery import (
     phase1_admit,
@@ -16,11 +14,11 @@ from airflow_dpone.delivery import (
 )
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery.crash_points import observe
+from airflow_dpone.delivery.finished import finished_result, result_of
 from airflow_dpone.delivery.ports import Ports
-from airflow_dpone.delivery.run import DeliveryRun, Request
+from airflow_dpone.delivery.run import DeliveryRun, Phase, Request
+from airflow_dpone.delivery.states import DeliveryState
 from airflow_dpone.errors import DponeError, InternalError
-
-log = logging.getLogger(__name__)
 
 PHASES = (
     phase1_admit.PHASE,
@@ -41,13 +39,14 @@ def deliver(ports: Ports, request: Request) -> r.DeliveryResult:
     publication is looked up in the target, never repeated blindly.
     """
     run = DeliveryRun(observe(ports), request)
-    finished = phase1_admit.finished_result(run)
+    finished = finished_result(run)
     if finished is not None:
         return finished
     try:
-        for phase in PHASES:
-            phase.run(run)
-        return phase1_admit.result_of(run)
+        phase1_admit.PHASE.run(run)
+        while run.finished is None and run.state is not DeliveryState.COMPLETED:
+            phase_of(run.state).run(run)
+        return result_of(run)
     except DponeError as error:
         recover.after_failure(run, error)
         raise
@@ -58,14 +57,10 @@ def deliver(ports: Ports, request: Request) -> r.DeliveryResult:
         recover.after_failure(run, wrapped)
         raise wrapped from fault
     finally:
-        _release(run)
+        run.let_go()
 
 
-def _release(run: DeliveryRun) -> None:
-    """Nothing depends on it: a lease that is not given back expires, and the fence protects meanwhile."""
-    if run.lease is None:
-        return
-    try:
-        run.ports.journal.release(run.lease)
-    except DponeError as error:
-        log.warning("the lease could not be given back, it expires by itself: %s", error.code)
+def phase_of(state: DeliveryState | None) -> Phase:
+    """The phase whose turn it is. A phase ends in another state or raises, so this goes on to the end; only a
+    lost sealed chunk leads back, from EXTRACTED to PLANNED, and only ``extraction_attempts`` times."""
+    return next(phase for phase in PHASES if phase.enters is not None and state in phase.enters)

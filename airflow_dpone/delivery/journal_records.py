@@ -23,7 +23,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Invocation:
-    """Projection of one generation: where it stands and what the last error said."""
+    """Projection of one generation: where it stands, what the last error said, and who asked for it."""
 
     delivery_key: str
     generation: int
@@ -37,6 +37,10 @@ class Invocation:
     last_error_code: str | None
     reason: str | None
     next_action: str | None
+    dag_id: str
+    run_id: str
+    delivery_task_id: str
+    map_index: int
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from uuid import UUID
 
 from airflow_dpone.delivery import identity, recover
 from airflow_dpone.delivery import journal_records as jr
-from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.finished import finished_result
 from airflow_dpone.delivery.history import History
-from airflow_dpone.delivery.planning import ColumnMap, FrozenPlan, map_columns, request_problems
-from airflow_dpone.delivery.ports import SourcePort, TargetPort
+from airflow_dpone.delivery.planning import (
+    FrozenPlan,
+    compile_query,
+    introspect,
+    request_problems,
+    route_problems,
+)
+from airflow_dpone.delivery.ports import JournalPort
 from airflow_dpone.delivery.run import DeliveryRun, Phase
 from airflow_dpone.delivery.states import (
     BEFORE_PUBLICATION,
@@ -27,66 +32,19 @@ from airflow_dpone.delivery.states import (
     DeliveryState,
     ReleaseReason,
 )
-from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import (
     CapacityError,
     ConfigurationError,
+    CustodyHeld,
     Incident,
     JournalError,
-    Problem,
+    LeaseHeld,
     TargetRejected,
 )
-from airflow_dpone.settings import Route
 
 log = logging.getLogger(__name__)
 S = DeliveryState
-
-
-def finished_result(run: DeliveryRun) -> r.DeliveryResult | None:
-    """The stored result when this requester's delivery is finished and nobody cleared it since.
-
-    A clear of a finished task changes Airflow's ``max_tries``; a deleted and re-created run starts at try 1
-    again with another task instance id. Everything else (a worker that died after completion) gets the
-    finished result.
-    """
-    requester = run.request.requester
-    newest = run.ports.journal.newest_invocation(requester.delivery_key)
-    if newest is None or newest.state is not S.COMPLETED or run.request.rerun:
-        return None
-    task = run.ports.journal.task(requester.delivery_key, requester.task_id)
-    if task is None or _was_cleared(task, requester):
-        return None
-    history = History.of(newest.invocation_key, run.ports.journal.events(newest.invocation_key))
-    stored = r.DeliveryResult.from_json(history.required(S.COMPLETED)["result"])
-    _same_request(run, stored)
-    log.info("already delivered as generation %s; rerun=True delivers it again", newest.generation)
-    return replace(stored, already=True, seconds=_seconds(run))
-
-
-def _same_request(run: DeliveryRun, stored: r.DeliveryResult) -> None:
-    """A finished result must not stand for a window or a table that was never delivered."""
-    asked = (run.request.window.key, run.request.route.target_table)
-    if asked != (stored.window, stored.target):
-        text = (
-            f"this requester has delivered {stored.window} into {'.'.join(stored.target)} and nobody cleared "
-            f"it; now it asks for {asked[0]} into {'.'.join(asked[1])}"
-        )
-        raise ConfigurationError("dpone.config.other_request", text, invocation_key=stored.invocation_key)
-
-
-def _was_cleared(task: jr.TaskRecord, requester: r.Requester) -> bool:
-    recreated = requester.try_number <= task.try_number and _is_newer(requester.ti_id, task.ti_id)
-    return requester.max_tries != task.max_tries or recreated
-
-
-def _is_newer(ti_id: str, recorded: str) -> bool:
-    """Airflow's task instance ids are UUIDs of version 7, ordered by time: an earlier try that wakes up late
-    has a smaller one. Other ids only tell whether they differ."""
-    try:
-        now, then = UUID(ti_id), UUID(recorded)
-    except ValueError:
-        return ti_id != recorded
-    return now > then if now.version == then.version == 7 else now != then
+POLL_SEC = 2.0
 
 
 def admit(run: DeliveryRun) -> None:
@@ -96,11 +54,43 @@ def admit(run: DeliveryRun) -> None:
         raise ConfigurationError.of(problems)
     with run.open_target():
         identify_target(run)
-        take_lease(run)
-        run.finished = finished_result(run)
-        if run.finished is None:
-            for step in (resume_open_generation, freeze_plan, claim_gate):
-                step(run)
+        held = take_lease(run)
+        if held is None:
+            go_on(run)
+            return
+    wait_for_lease(run, held)
+    with run.open_target():
+        identify_target(run)
+        go_on(run)
+
+
+def go_on(run: DeliveryRun) -> None:
+    """Under the lease: what was finished meanwhile, what is open, what is new."""
+    run.finished = finished_result(run)
+    if run.finished is None:
+        for step in (resume_open_generation, freeze_plan, claim_gate):
+            step(run)
+
+
+def wait_for_lease(run: DeliveryRun, held: CustodyHeld | LeaseHeld) -> None:
+    """Asks the journal again every two seconds; nothing else is open meanwhile.
+
+    Raises the newest refusal when ``custody_wait_sec``, counted from the start of the call, is over.
+    """
+    clock = run.ports.clock
+    told = ""
+    while True:
+        left = run.request.custody_wait_sec - (clock.monotonic() - run.started)
+        if left <= 0 or run.deadline.remaining_sec() <= 0:
+            raise held
+        if told != held.code:
+            log.info("%s Waiting for up to %.0f s.", held.message, left)
+            told = held.code
+        clock.sleep(min(POLL_SEC, left))
+        refusal = take_lease(run)
+        if refusal is None:
+            return
+        held = refusal
 
 
 def identify_target(run: DeliveryRun) -> None:
@@ -109,40 +99,50 @@ def identify_target(run: DeliveryRun) -> None:
     route, journal = run.request.route, run.ports.journal
     found = run.ports.target.identify(*route.target_table, initialise=True)
     run.identity = found
-    if found.gate is None:
-        return
-    if found.gate.journal_id != journal.journal_id:
-        text = f"{found.schema}.{found.table} is governed by journal {found.gate.journal_id}, not by this one"
+    if found.gate is not None:
+        refuse_foreign_gate(journal, found, found.gate)
+
+
+def refuse_foreign_gate(
+    journal: JournalPort, target: tr.TargetIdentity | tr.TargetRef, gate: tr.GateRow
+) -> None:
+    """Raises JournalError when another journal governs the table, or when this one has lost its end."""
+    name = f"{target.schema}.{target.table}"
+    if gate.journal_id != journal.journal_id:
+        text = f"{name} is governed by journal {gate.journal_id}, not by this one ({journal.journal_id})"
         raise JournalError("dpone.journal.not_bound_to_target", text, journal_id=journal.journal_id)
-    known = journal.fence(found.target_key)
-    if found.gate.fence > known:
-        text = (
-            f"the target has seen fence {found.gate.fence}, this journal only gave {known}: its end was lost"
-        )
+    known = journal.fence(gate.target_key)
+    if gate.fence > known:
+        text = f"{name} has seen fence {gate.fence}, this journal only gave {known}: its end was lost"
         raise JournalError("dpone.journal.older_than_target", text, journal_id=journal.journal_id)
 
 
-def take_lease(run: DeliveryRun) -> None:
-    """Lease and fence = max(journal, gate) + 1. The open delivery must be about the same target."""
-    found, requester = _identity(run), run.request.requester
+def take_lease(run: DeliveryRun) -> CustodyHeld | LeaseHeld | None:
+    """Lease and fence = max(journal, gate) + 1, or who is in the way.
+
+    The open delivery of this requester must be about the same target.
+    """
+    found, requester = _identity(run), run.requester
     newest = run.ports.journal.newest_invocation(requester.delivery_key)
     if newest and newest.state not in ENDED and newest.target_key != found.target_key:
         text = "this task has an unfinished delivery into another target, which must end first"
         raise ConfigurationError(
             "dpone.config.target_changed_while_held", text, invocation_key=newest.invocation_key
         )
-    run.lease = run.ports.journal.acquire(
-        found.target_key,
-        requester,
-        ttl_sec=run.request.lease_ttl_sec,
-        gate_fence=found.gate.fence if found.gate else 0,
-    )
+    gate_fence = found.gate.fence if found.gate else 0
+    ttl_sec = run.request.lease_ttl_sec
+    try:
+        lease = run.ports.journal.acquire(found.target_key, requester, ttl_sec=ttl_sec, gate_fence=gate_fence)
+    except (CustodyHeld, LeaseHeld) as held:
+        return held
+    run.hold(lease)
+    return None
 
 
 def resume_open_generation(run: DeliveryRun) -> None:
     """Reads the chain of an unfinished generation, verified whole, and settles what is open in the target
     first."""
-    newest = run.ports.journal.newest_invocation(run.request.requester.delivery_key)
+    newest = run.ports.journal.newest_invocation(run.requester.delivery_key)
     if newest is None or newest.state in ENDED:
         return
     history = History.of(newest.invocation_key, run.ports.journal.events(newest.invocation_key))
@@ -225,17 +225,17 @@ def freeze_plan(run: DeliveryRun) -> None:
             route_scope=planned.route_scope,
             window_key=planned.window.key,
             plan_sha256=planned.sha256,
-            requester=run.request.requester,
+            requester=run.requester,
         ),
         (S.PLANNED, planned.to_json()),
         jr.HoldCustody(planned.invocation_key),
-        jr.PutTask(planned.delivery_key, planned.generation, run.request.requester),
+        jr.PutTask(planned.delivery_key, planned.generation, run.requester),
     )
 
 
 def _next_generation(run: DeliveryRun) -> int:
     """Above every generation that this journal opened or that another journal published in this database."""
-    key = run.request.requester.delivery_key
+    key = run.requester.delivery_key
     newest = run.ports.journal.newest_invocation(key)
     return max(newest.generation if newest else 0, run.ports.target.newest_generation(key)) + 1
 
@@ -262,7 +262,7 @@ def plan_delivery(run: DeliveryRun, generation: int) -> FrozenPlan:
         raise ConfigurationError.of(problems)
     target_window = next((c.wire.name for c in mapping.columns if c.source == route.window_column), None)
     return FrozenPlan(
-        delivery_key=run.request.requester.delivery_key,
+        delivery_key=run.requester.delivery_key,
         generation=generation,
         target=tr.TargetRef(
             found.target_key, found.schema, found.table, found.object_id, found.created, target.fingerprint
@@ -283,41 +283,6 @@ def plan_delivery(run: DeliveryRun, generation: int) -> FrozenPlan:
         options=route.options,
         limits=route.limits,
     )
-
-
-def introspect(
-    source: SourcePort, target: TargetPort, route: Route
-) -> tuple[r.SourceTable, tr.TargetTable, ColumnMap]:
-    """Both tables and their mapping; both ports are open. A missing source table joins the other problems."""
-    into = target.describe(*route.target_table)
-    try:
-        table = source.describe(*route.source_table)
-    except ConfigurationError as error:
-        problems = error.problems or (Problem(error.code, "source_table", error.message),)
-        raise ConfigurationError.of([*problems, *into.problems]) from None
-    return table, into, map_columns(route, table, into)
-
-
-def route_problems(gate: tr.GateRow | None, scope: str, route: Route) -> list[Problem]:
-    """Two routes into one target would replace each other's rows, each with a clean receipt."""
-    if gate is None or gate.route_scope == scope or route.options.take_over_target:
-        return []
-    text = "another route delivers into this table; use another one, or set options.take_over_target=True"
-    return [Problem("dpone.target.owned_by_other_route", "target_table", text)]
-
-
-def compile_query(
-    source: SourcePort, route: Route, window: Window, table: r.SourceTable, mapping: ColumnMap
-) -> tuple[r.SourceQuery | None, list[Problem]]:
-    """The source query, or why the window does not fit the window column (as far as it can be told)."""
-    column = None if window.is_full else route.window_column
-    if not mapping.columns or (column is not None and column not in {c.name for c in table.columns}):
-        return None, []
-    try:
-        return source.compile(table, mapping.layout, mapping.source_columns, column, window), []
-    except ConfigurationError as error:
-        found = error.problems or (Problem(error.code, "window", error.message),)
-        return None, [problem for problem in found if problem not in mapping.problems]
 
 
 def _name_changes(run: DeliveryRun) -> None:
@@ -360,22 +325,10 @@ def claim_gate(run: DeliveryRun) -> None:
     run.gate_fence = fence
 
 
-def result_of(run: DeliveryRun) -> r.DeliveryResult:
-    """The result of a delivery that this run has completed, or another one while this one waited."""
-    if run.finished is not None:
-        return run.finished
-    stored = r.DeliveryResult.from_json(run.chain.required(S.COMPLETED)["result"])
-    return replace(stored, resumed_from=run.resumed_from, seconds=_seconds(run))
-
-
 def _identity(run: DeliveryRun) -> tr.TargetIdentity:
     if run.identity is None:
         raise RuntimeError("the target was not identified yet")
     return run.identity
-
-
-def _seconds(run: DeliveryRun) -> str:
-    return f"{run.ports.clock.monotonic() - run.started:.3f}"
 
 
 PHASE = Phase("admit", None, (admit,))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from airflow_dpone.delivery import identity
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery.chunk_cutter import ChunkCutter
+from airflow_dpone.delivery.leased_run import Said
 from airflow_dpone.delivery.run import DeliveryRun, Phase
 from airflow_dpone.delivery.states import DeliveryEvent, DeliveryState
 from airflow_dpone.errors import DponeError, SourceDataError, SourceMoved, SourceUnavailable
@@ -54,6 +55,7 @@ def read_epoch(run: DeliveryRun) -> None:
         cutter = ChunkCutter(run, epoch)
         try:
             for batch in source.read(query, nonce=nonce, deadline=run.deadline):
+                run.cancel.check()
                 cutter.add(batch)
             chunks = cutter.finish()
             after = source.snapshot(query)
@@ -113,7 +115,12 @@ def _extracted(epoch: int, chunks: list[r.SealedChunk], after: r.SourceSnapshot)
 
 def _abandon(run: DeliveryRun, epoch: int, reason: str) -> None:
     run.ports.spool.discard_epoch(run.chain.invocation_key, epoch)
-    run.record((DeliveryEvent.EPOCH_ABANDONED, {"extraction_epoch": epoch, "reason": reason}))
+    run.record(abandoned(epoch, reason))
+
+
+def abandoned(epoch: int, reason: str) -> Said:
+    """The event that makes every chunk of an extraction epoch worthless. Its files are gone already."""
+    return DeliveryEvent.EPOCH_ABANDONED, {"extraction_epoch": epoch, "reason": reason}
 
 
 PHASE = Phase("extract", frozenset({DeliveryState.PLANNED}), (abandon_open_epoch, read_window))

@@ -6,12 +6,18 @@ then its content is judged, and only what the target itself counted and hashed a
 
 from __future__ import annotations
 
+import logging
+
 from airflow_dpone.delivery import attempts, identity
 from airflow_dpone.delivery import records as r
-from airflow_dpone.delivery.phase2_extract import BACKOFF_SEC
+from airflow_dpone.delivery.phase2_extract import BACKOFF_SEC, abandoned
 from airflow_dpone.delivery.run import DeliveryRun, Phase
 from airflow_dpone.delivery.states import AttemptEvent, DeliveryState, DiagnosticCode
 from airflow_dpone.errors import DponeError, JournalError, SpoolError, TargetRejected
+
+log = logging.getLogger(__name__)
+LOST = frozenset({"dpone.spool.missing", "dpone.spool.damaged"})
+"""A sealed chunk is gone for good. Anything else (another host, a store that does not answer) is no loss."""
 
 
 def check_chunk_list(run: DeliveryRun) -> None:
@@ -24,12 +30,19 @@ def check_chunk_list(run: DeliveryRun) -> None:
 
 
 def stage_chunks(run: DeliveryRun) -> None:
-    """Settles what is left, then writes what is missing."""
+    """Settles what is left, then writes what is missing. A chunk that is lost before it was proved in the
+    target ends the whole extraction: the delivery is PLANNED again and reads the window anew."""
     chunks = run.chain.chunks
     with run.open_target():
-        for chunk in chunks:
-            stage_chunk(run, chunk)
-            run.progress("stage", chunk.ordinal + 1, len(chunks), "chunks")
+        try:
+            for chunk in chunks:
+                stage_chunk(run, chunk)
+                run.progress("stage", chunk.ordinal + 1, len(chunks), "chunks")
+        except SpoolError as loss:
+            if loss.code not in LOST:
+                raise
+            give_up_extraction(run, loss)
+            return
     staged = [
         {"ordinal": chunk.ordinal, "attempt_id": verified.attempt_id}
         for chunk in chunks
@@ -57,6 +70,25 @@ def stage_chunk(run: DeliveryRun, chunk: r.SealedChunk) -> None:
             run.ports.clock.sleep(BACKOFF_SEC[min(attempt, len(BACKOFF_SEC) - 1)])
     text = f"chunk {chunk.ordinal} was written {allowed} times and never held what was sealed"
     raise TargetRejected("dpone.target.chunk_not_proved", text, ordinal=chunk.ordinal, rows=chunk.rows)
+
+
+def give_up_extraction(run: DeliveryRun, loss: SpoolError) -> None:
+    """Proves every writer of the epoch gone, retires its stages, and makes the epoch worthless: the state is
+    PLANNED again. Raises ``loss`` when that happened ``extraction_attempts`` times in this call.
+
+    A crash in between leaves EXTRACTED; the next call misses the same chunk and ends here again.
+    """
+    run.lost_extractions += 1
+    if run.lost_extractions >= run.frozen.limits.extraction_attempts:
+        raise loss
+    log.warning("%s Everything of this extraction is given up and the window is read again.", loss.message)
+    for attempt in list(run.chain.attempts.values()):
+        if not attempt.is_over:
+            attempts.retire(run, attempt, DiagnosticCode.SPOOL_LOST)
+    epoch = run.chain.required(DeliveryState.EXTRACTED)["extraction_epoch"]
+    run.ports.spool.discard_epoch(run.chain.invocation_key, epoch)
+    plan = run.chain.required(DeliveryState.PLANNED)
+    run.record(abandoned(epoch, loss.code), (DeliveryState.PLANNED, plan))
 
 
 def _settle_left(run: DeliveryRun, chunk: r.SealedChunk) -> None:

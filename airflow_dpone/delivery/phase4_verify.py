@@ -11,6 +11,7 @@ import logging
 from airflow_dpone.delivery import identity
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.owned import drop_prepared, is_there
 from airflow_dpone.delivery.run import DeliveryRun, Phase
 from airflow_dpone.delivery.states import DeliveryEvent, DeliveryState
 from airflow_dpone.errors import QualityFailed, TargetRejected
@@ -78,19 +79,6 @@ def _raw(run: DeliveryRun) -> list[tr.StageRef]:
             raise TargetRejected("dpone.target.stage_lost", text, ordinal=chunk.ordinal)
         found.append(stage)
     return found
-
-
-def is_there(run: DeliveryRun, stage: tr.StageRef) -> bool:
-    """A journaled fact about the target is looked at again before it is used."""
-    return run.ports.target.find_stage(stage.name, stage.owner) == stage
-
-
-def drop_prepared(run: DeliveryRun) -> None:
-    """Drops every prepared table that this generation ever meant to build, found by name and owner."""
-    for intent in run.chain.all(DeliveryEvent.PREPARE_INTENT):
-        stage = run.ports.target.find_stage(intent["stage_name"], intent["owner_binding_sha256"])
-        if stage is not None:
-            run.ports.target.drop_stage(stage)
 
 
 def check_quality(run: DeliveryRun, prepared: tr.StageRef, rows: int) -> list[r.Json]:

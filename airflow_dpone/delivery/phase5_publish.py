@@ -10,7 +10,7 @@ from __future__ import annotations
 from airflow_dpone.delivery import identity, recover
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
-from airflow_dpone.delivery.phase4_verify import is_there
+from airflow_dpone.delivery.owned import is_there
 from airflow_dpone.delivery.run import DeliveryRun, Phase
 from airflow_dpone.delivery.states import DeliveryState
 from airflow_dpone.errors import DponeError, TargetBusy, TargetRejected, error_of

@@ -41,7 +41,7 @@ def assemble(run: DeliveryRun) -> r.Json:
     return {
         "schema": "dpone.delivery-evidence.v1",
         "invocation": {"invocation_key": chain.invocation_key, **plan.identity_fields},
-        "requester": run.request.requester.to_json(),
+        "requester": run.requester.to_json(),
         "plan_sha256": identity.key_of(dict(chain.required(S.PLANNED))),
         "window": plan.window.key,
         "source": _source(run, extracted),

@@ -6,10 +6,9 @@ The order is fixed: receipt, evidence, checkpoint, cleanup, custody. Each part m
 
 from __future__ import annotations
 
-from airflow_dpone.delivery import attempts
 from airflow_dpone.delivery import journal_records as jr
+from airflow_dpone.delivery import owned
 from airflow_dpone.delivery import records as r
-from airflow_dpone.delivery.phase4_verify import drop_prepared
 from airflow_dpone.delivery.run import DeliveryRun, Phase
 from airflow_dpone.delivery.states import DeliveryEvent, DeliveryState, DiagnosticCode, ReleaseReason
 from airflow_dpone.errors import Incident
@@ -47,11 +46,7 @@ def write_checkpoint(run: DeliveryRun) -> None:
 def clean_up(run: DeliveryRun) -> None:
     """Drops every owned table by object id and owner, journals each, then removes the sealed files."""
     with run.open_target():
-        for attempt in list(run.chain.attempts.values()):
-            if not attempt.is_over:
-                attempts.retire(run, attempt, DiagnosticCode.PUBLISHED_CLEANUP)
-        drop_prepared(run)
-    run.ports.spool.discard(run.chain.invocation_key)
+        owned.remove(run, DiagnosticCode.PUBLISHED_CLEANUP)
 
 
 def complete(run: DeliveryRun) -> None:
@@ -61,7 +56,7 @@ def complete(run: DeliveryRun) -> None:
         (S.COMPLETED, {"result": _result(run).to_json()}),
         (DeliveryEvent.CUSTODY_RELEASED, {"reason": reason.value}),
         jr.ReleaseCustody(run.chain.invocation_key, reason),
-        jr.PutTask(run.frozen.delivery_key, run.frozen.generation, run.request.requester),
+        jr.PutTask(run.frozen.delivery_key, run.frozen.generation, run.requester),
         jr.PutNote(run.chain.invocation_key, last_error_code="", reason="", next_action=""),
     )
 

@@ -6,8 +6,13 @@ from __future__ import annotations
 from airflow_dpone.delivery import identity
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
-from airflow_dpone.delivery.phase1_admit import compile_query, introspect, route_problems
-from airflow_dpone.delivery.planning import ColumnMap, request_problems
+from airflow_dpone.delivery.planning import (
+    ColumnMap,
+    compile_query,
+    introspect,
+    request_problems,
+    route_problems,
+)
 from airflow_dpone.delivery.ports import SourcePort, TargetPort, WriterPort
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import ConfigurationError, Problem

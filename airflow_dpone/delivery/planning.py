@@ -14,8 +14,9 @@ from typing import Any
 from airflow_dpone.delivery import identity
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.ports import SourcePort, TargetPort
 from airflow_dpone.delivery.window import Window
-from airflow_dpone.errors import Problem
+from airflow_dpone.errors import ConfigurationError, Problem
 from airflow_dpone.settings import Limits, Options, Quality, Route, RowCount
 from airflow_dpone.wire.digest import ALGORITHM
 from airflow_dpone.wire.types import TypePair, WireColumn, WireLayout, resolve
@@ -273,3 +274,38 @@ def _quality(body: Mapping[str, Any]) -> Quality:
     bounds = body["row_count"]
     row_count = None if bounds is None else RowCount.model_construct(**bounds)
     return Quality.model_construct(row_count=row_count, not_null=tuple(body["not_null"]))
+
+
+def introspect(
+    source: SourcePort, target: TargetPort, route: Route
+) -> tuple[r.SourceTable, tr.TargetTable, ColumnMap]:
+    """Both tables and their mapping; both ports are open. A missing source table joins the other problems."""
+    into = target.describe(*route.target_table)
+    try:
+        table = source.describe(*route.source_table)
+    except ConfigurationError as error:
+        problems = error.problems or (Problem(error.code, "source_table", error.message),)
+        raise ConfigurationError.of([*problems, *into.problems]) from None
+    return table, into, map_columns(route, table, into)
+
+
+def route_problems(gate: tr.GateRow | None, scope: str, route: Route) -> list[Problem]:
+    """Two routes into one target would replace each other's rows, each with a clean receipt."""
+    if gate is None or gate.route_scope == scope or route.options.take_over_target:
+        return []
+    text = "another route delivers into this table; use another one, or set options.take_over_target=True"
+    return [Problem("dpone.target.owned_by_other_route", "target_table", text)]
+
+
+def compile_query(
+    source: SourcePort, route: Route, window: Window, table: r.SourceTable, mapping: ColumnMap
+) -> tuple[r.SourceQuery | None, list[Problem]]:
+    """The source query, or why the window does not fit the window column (as far as it can be told)."""
+    column = None if window.is_full else route.window_column
+    if not mapping.columns or (column is not None and column not in {c.name for c in table.columns}):
+        return None, []
+    try:
+        return source.compile(table, mapping.layout, mapping.source_columns, column, window), []
+    except ConfigurationError as error:
+        found = error.problems or (Problem(error.code, "window", error.message),)
+        return None, [problem for problem in found if problem not in mapping.problems]

@@ -21,6 +21,7 @@ import pyarrow as pa
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.cancel import Cancel
 from airflow_dpone.delivery.window import Window, instant_text
 from airflow_dpone.wire.chunk_format import ChunkFormat
 from airflow_dpone.wire.types import WireLayout
@@ -36,17 +37,23 @@ def effect(method: F) -> F:
 
 @dataclass(frozen=True)
 class Deadline:
-    """One budget for an operation, by the monotonic clock."""
+    """One budget for an operation, by the monotonic clock; it also ends when the work is cancelled.
+
+    :param cancel: asked together with the clock, so that what watches the time stops for both.
+    """
 
     expires_at: float
+    cancel: Cancel | None = None
 
     @classmethod
-    def after(cls, seconds: float) -> Deadline:
+    def after(cls, seconds: float, cancel: Cancel | None = None) -> Deadline:
         """A deadline that many seconds from now."""
-        return cls(time.monotonic() + seconds)
+        return cls(time.monotonic() + seconds, cancel)
 
     def remaining_sec(self) -> float:
-        """Seconds left; zero or less when it is over."""
+        """Seconds left; zero or less when it is over. Raises the reason of a cancelled work (Fenced)."""
+        if self.cancel is not None:
+            self.cancel.check()
         return self.expires_at - time.monotonic()
 
 
@@ -173,6 +180,18 @@ class TargetPort(AbstractContextManager["TargetPort"], Protocol):
         """
 
     @effect
+    def adopt_gate(
+        self, target_key: str, *, journal_id: str, fence: int, take_over: bool
+    ) -> tr.GateRow | None:
+        """For recovery: the gate belongs to this journal now, at this fence, with nothing in flight.
+
+        Under the publication's lock; after it has answered, no publication with a smaller fence or of another
+        journal can become effective. Incarnation, route and last operation stay. Returns the gate as it was;
+        None when there is no gate, and then nothing changed. Raises Fenced when the gate is at this fence or
+        above, and JournalError when another journal governs it and ``take_over`` is not set.
+        """
+
+    @effect
     def create_stage(self, name: str, owner: str, layout: WireLayout) -> tr.StageRef:
         """Creates an empty raw table with its owner mark in one transaction."""
 
@@ -241,9 +260,16 @@ class WriterPort(Protocol):
 
     @effect
     def write(
-        self, stage: tr.StageRef, layout: WireLayout, batches: Iterator[pa.RecordBatch], *, deadline: Deadline
+        self,
+        stage: tr.StageRef,
+        layout: WireLayout,
+        batches: Iterator[pa.RecordBatch],
+        *,
+        token_sha256: str,
+        deadline: Deadline,
     ) -> tr.WriterObservation:
-        """Writes all rows. What it reports is an observation; the verification decides."""
+        """Writes all rows, only while the stage is granted to this token; else the outcome is
+        ``custody_lost``. What it reports is an observation; the verification decides."""
 
 
 class JournalPort(AbstractContextManager["JournalPort"], Protocol):
@@ -294,6 +320,10 @@ class JournalPort(AbstractContextManager["JournalPort"], Protocol):
     def raise_fence(self, lease: jr.Lease, *, gate_fence: int = 0) -> jr.Lease:
         """A new, greater fence for the same owner: one for each publication that is sent, one for each
         probe."""
+
+    def renew(self, lease: jr.Lease) -> None:
+        """Makes the lease last for another ``ttl_sec``, by the database's clock. Raises Fenced when it is not
+        ours any more. Safe beside another thread's writes."""
 
     @effect
     def release(self, lease: jr.Lease) -> None:
@@ -351,15 +381,21 @@ Progress = Callable[[str, int, int | None, str], None]
 """Called with (phase, done, total or None, unit)."""
 
 
-@dataclass(frozen=True)
-class Ports:
-    """Everything one delivery works with."""
+@dataclass(frozen=True, kw_only=True)
+class RecoveryPorts:
+    """What can be settled without reading the source and without writing a chunk."""
 
-    source: SourcePort
     spool: SpoolPort
     target: TargetPort
-    writer: WriterPort
     journal: JournalPort
     clock: Clock
     observer: Observer | None = None
     progress: Progress | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ports(RecoveryPorts):
+    """Everything one delivery works with."""
+
+    source: SourcePort
+    writer: WriterPort

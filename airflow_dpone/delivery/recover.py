@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 
-from airflow_dpone.delivery import attempts
 from airflow_dpone.delivery import journal_records as jr
+from airflow_dpone.delivery import owned
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.leased_run import LeasedRun
 from airflow_dpone.delivery.run import DeliveryRun
 from airflow_dpone.delivery.states import (
     BEFORE_PUBLICATION,
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 S = DeliveryState
 
 
-def settle_publication(run: DeliveryRun) -> None:
+def settle_publication(run: LeasedRun) -> None:
     """Finds out what became of the open publication. The target must be open.
 
     A new fence is committed in the journal first; the probe raises the gate to it, so that no older send can
@@ -73,7 +74,7 @@ def settle_publication(run: DeliveryRun) -> None:
         log.info("the publication is proved not effective: it is sent again")
 
 
-def not_effective(run: DeliveryRun, how: str, code: str | None, error_number: int | None) -> r.Json:
+def not_effective(run: LeasedRun, how: str, code: str | None, error_number: int | None) -> r.Json:
     """Payload of PREPARED after a send: the prepared table as before, and how the send is proved not
     effective.
 
@@ -83,7 +84,7 @@ def not_effective(run: DeliveryRun, how: str, code: str | None, error_number: in
     return {**run.chain.required(S.PREPARED), "proof": proof}
 
 
-def confirm_receipt(run: DeliveryRun) -> None:
+def confirm_receipt(run: LeasedRun) -> None:
     """PUBLISHED only after another session has read the receipt."""
     try:
         receipt = run.ports.target.read_receipt(run.frozen.operation_id)
@@ -97,7 +98,7 @@ def confirm_receipt(run: DeliveryRun) -> None:
         record_receipt(run, receipt)
 
 
-def record_receipt(run: DeliveryRun, receipt: tr.Receipt) -> None:
+def record_receipt(run: LeasedRun, receipt: tr.Receipt) -> None:
     """Journals PUBLISHED when the receipt is word for word the one that a send of this operation
     announced."""
     sent = [p["receipt"] for p in run.chain.all(S.PUBLISHING)]
@@ -108,7 +109,7 @@ def record_receipt(run: DeliveryRun, receipt: tr.Receipt) -> None:
     run.record((S.PUBLISHED, {"receipt": receipt.to_json(), "receipt_sha256": receipt.receipt_sha256}))
 
 
-def _incident(code: str, text: str, run: DeliveryRun) -> Incident:
+def _incident(code: str, text: str, run: LeasedRun) -> Incident:
     return Incident(code, text, operation_id=run.frozen.operation_id)
 
 
@@ -117,7 +118,8 @@ def after_failure(run: DeliveryRun, error: DponeError) -> None:
 
     Before publication a terminal error (or any transient one on the last automatic try) retires every stage,
     deletes the spool, releases custody and ends in FAILED. An Incident is journaled and keeps custody.
-    Everything else leaves the delivery where it is, to be resumed. Sets ``error.state_after``.
+    Everything else leaves the delivery where it is, to be resumed. Sets ``error.state_after``. Raises Fenced
+    when this process was replaced: whatever went wrong here was its successor's doing, or is its to settle.
     """
     if run.history is None or run.lease is None or isinstance(error, Fenced):
         return
@@ -134,6 +136,9 @@ def after_failure(run: DeliveryRun, error: DponeError) -> None:
             if error.retry == "backoff":
                 error.next_action += " This was the last try: clear the task to start again."
         run.record(_note(run, error))
+    except Fenced:
+        log.info("this process was replaced; what it met was %s", error.code)
+        raise
     except DponeError as second:
         log.warning(
             "could not settle after %s: %s; the target stays reserved until a cleared task can",
@@ -147,7 +152,7 @@ def after_failure(run: DeliveryRun, error: DponeError) -> None:
 def _ends_generation(error: DponeError, run: DeliveryRun) -> bool:
     if isinstance(error, Incident | JournalError | OutcomeUnknown):
         return False
-    return error.retry == "never" or run.request.requester.is_last_try
+    return error.retry == "never" or run.requester.is_last_try
 
 
 def _failed(error: DponeError) -> r.Json:
@@ -156,7 +161,7 @@ def _failed(error: DponeError) -> r.Json:
     return {"code": error.code, **{key: error.fields.get(key) for key in kept}}
 
 
-def _note(run: DeliveryRun, error: DponeError) -> jr.PutNote:
+def _note(run: LeasedRun, error: DponeError) -> jr.PutNote:
     return jr.PutNote(
         run.chain.invocation_key,
         last_error_code=error.code,
@@ -165,27 +170,21 @@ def _note(run: DeliveryRun, error: DponeError) -> jr.PutNote:
     )
 
 
-def retire(run: DeliveryRun, end: DeliveryState, payload: r.Json, reason: ReleaseReason) -> None:
+def retire(run: LeasedRun, end: DeliveryState, payload: r.Json, reason: ReleaseReason) -> None:
     """Removes everything owned, ends the generation and releases custody in one journal transaction.
 
     Only for a delivery without an open publication. A crash in the middle leaves the generation open; the
     next call finds its stages gone, and ends here again.
     """
-    from airflow_dpone.delivery.phase4_verify import drop_prepared
-
     with run.open_target() as target:
         if target.read_receipt(run.frozen.operation_id) is not None:
             raise _incident(
                 "dpone.publish.receipt_differs", "there is a receipt of what should not be there", run
             )
-        drop_prepared(run)
-        for attempt in list(run.chain.attempts.values()):
-            if not attempt.is_over:
-                attempts.retire(run, attempt, DiagnosticCode.NONPUBLICATION)
-    run.ports.spool.discard(run.chain.invocation_key)
+        owned.remove(run, DiagnosticCode.NONPUBLICATION)
     run.record(
         (end, payload),
         (DeliveryEvent.CUSTODY_RELEASED, {"reason": reason.value}),
         jr.ReleaseCustody(run.chain.invocation_key, reason),
-        jr.PutTask(run.frozen.delivery_key, run.frozen.generation, run.request.requester),
+        jr.PutTask(run.frozen.delivery_key, run.frozen.generation, run.requester),
     )

@@ -1,42 +1,25 @@
-"""One call of ``deliver``: the run's context, the one way to make a step durable, and the order of the
-phases.
-
-``step(intent, effect, outcome)`` is the rule of the whole engine: an intent about the target is in the
-journal before the target changes, and what happened is in the journal before anything builds on it.
-"""
+"""One call of ``deliver``: what was asked, the run's context, and what a phase is."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
-from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
-from airflow_dpone.delivery import target_records as tr
-from airflow_dpone.delivery.history import Attempt, History
-from airflow_dpone.delivery.planning import FrozenPlan
-from airflow_dpone.delivery.ports import Deadline, Ports, TargetPort
-from airflow_dpone.delivery.states import AttemptEvent, DeliveryEvent, DeliveryState
+from airflow_dpone.delivery.leased_run import LeasedRun
+from airflow_dpone.delivery.ports import Ports
+from airflow_dpone.delivery.states import DeliveryState
 from airflow_dpone.delivery.window import Window
-from airflow_dpone.errors import Fenced
 from airflow_dpone.settings import Route
-
-log = logging.getLogger(__name__)
-_SHOWN = ("ordinal", "rows", "encoded_bytes", "fence", "code", "reason", "revision", "evidence_sha256")
-_TOLD = frozenset({AttemptEvent.VERIFIED, AttemptEvent.PARTIAL_PROVED, AttemptEvent.UNKNOWN})
-T = TypeVar("T")
-Said = tuple[DeliveryState | DeliveryEvent, Mapping[str, Any]]
-Item = Said | Attempt | jr.JournalWrite
-"""What can be recorded: a delivery event with its payload, an attempt at its next event, or a row. Events get
-their sequence numbers from the run."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What ``deliver`` was asked. ``deadline_sec`` is one budget for the whole call."""
+    """What ``deliver`` was asked.
+
+    ``deadline_sec`` is one budget for the whole call; ``custody_wait_sec`` bounds the part of it that may
+    pass while another delivery owns the target or another process works on this one.
+    """
 
     route: Route
     window: Window
@@ -44,170 +27,29 @@ class Request:
     rerun: bool = False
     deadline_sec: float = 14_400.0
     lease_ttl_sec: float = 60.0
+    custody_wait_sec: float = 0.0
 
 
-class DeliveryRun:
-    """The context of one call: request, ports, lease, the folded chain and the frozen plan.
+class DeliveryRun(LeasedRun):
+    """The context of one call, from admission to its end."""
 
-    Everything here is rebuilt from the journal by the next call; nothing in memory survives a crash and
-    nothing has to.
-    """
+    ports: Ports
 
     def __init__(self, ports: Ports, request: Request) -> None:
-        self.ports = ports
+        super().__init__(ports, request.requester, request.deadline_sec)
         self.request = request
         self.started = ports.clock.monotonic()
-        self.deadline = Deadline.after(request.deadline_sec)
-        self.identity: tr.TargetIdentity | None = None
-        self.lease: jr.Lease | None = None
-        self.history: History | None = None
-        self.plan: FrozenPlan | None = None
         self.resumed_from: DeliveryState | None = None
         self.finished: r.DeliveryResult | None = None
-        self.gate_fence = 0
+        self.lost_extractions = 0
         self.timings: dict[str, float] = {}
-        self._target_blocks = 0
-
-    @property
-    def state(self) -> DeliveryState | None:
-        """The state of the generation that this run works on, None before it has one."""
-        return self.history.state if self.history else None
-
-    @property
-    def chain(self) -> History:
-        """The folded chain. Raises RuntimeError before admission has found or opened it."""
-        if self.history is None:
-            raise RuntimeError("no generation was admitted yet")
-        return self.history
-
-    @property
-    def frozen(self) -> FrozenPlan:
-        """The frozen plan. Raises RuntimeError before admission has found or made it."""
-        if self.plan is None:
-            raise RuntimeError("no plan was frozen yet")
-        return self.plan
-
-    @property
-    def held_lease(self) -> jr.Lease:
-        """The lease. Raises RuntimeError while this run holds none."""
-        if self.lease is None:
-            raise RuntimeError("the run holds no lease")
-        return self.lease
-
-    def record(self, *items: Item) -> None:
-        """Writes events and rows in one guarded journal transaction, then takes note of them.
-
-        Raises Fenced when another process has taken over; then nothing was written.
-        """
-        writes = self._numbered(items)
-        self.ports.journal.append(self.held_lease, *writes)
-        for write in writes:
-            self.chain.apply(write)
-            self._log(write)
-
-    def step(
-        self,
-        intent: Sequence[Item],
-        effect: Callable[[], T],
-        outcome: Callable[[T], Sequence[Item]] = lambda _: (),
-        undo: Callable[[T], object] | None = None,
-    ) -> T:
-        """Journals ``intent``, does ``effect``, journals ``outcome`` of its answer. A crash in between leaves
-        the intent, by which the next call finds out what happened.
-
-        :param undo: takes the effect back when this process was replaced meanwhile: its successor has looked
-            before the effect was there, and would never look again.
-        """
-        if intent:
-            self.record(*intent)
-        answer = effect()
-        said = outcome(answer)
-        try:
-            if said:
-                self.record(*said)
-        except Fenced:
-            if undo is not None:
-                undo(answer)
-            raise
-        return answer
-
-    def new_fence(self) -> int:
-        """A fence that no send and no probe has used: greater than the journal's and the gate's."""
-        gate = self.identity.gate if self.identity else None
-        self.lease = self.ports.journal.raise_fence(self.held_lease, gate_fence=gate.fence if gate else 0)
-        return self.lease.fence
-
-    @contextmanager
-    def open_target(self) -> Iterator[TargetPort]:
-        """The target, open inside the block; blocks may be nested."""
-        with ExitStack() as stack:
-            if self._target_blocks == 0:
-                stack.enter_context(self.ports.target)
-            self._target_blocks += 1
-            try:
-                yield self.ports.target
-            finally:
-                self._target_blocks -= 1
-
-    def progress(self, phase: str, done: int, total: int | None, unit: str) -> None:
-        """Tells the caller how far a phase is."""
-        if self.ports.progress is not None:
-            self.ports.progress(phase, done, total, unit)
-
-    def _numbered(self, items: Sequence[Item]) -> list[jr.JournalWrite]:
-        writes: list[jr.JournalWrite] = []
-        sequence = self.chain.next_sequence
-        attempts: dict[str, int] = {}
-        for item in items:
-            if isinstance(item, tuple):
-                event, payload = item
-                writes.append(jr.AppendDelivery(self.chain.invocation_key, sequence, event, payload))
-                sequence += 1
-            elif isinstance(item, Attempt):
-                number = attempts.get(item.attempt_id, item.next_sequence)
-                writes.append(_attempt_write(self.chain.invocation_key, item, number))
-                attempts[item.attempt_id] = number + 1
-            else:
-                writes.append(item)
-        return writes
-
-    def _log(self, write: jr.JournalWrite) -> None:
-        if isinstance(write, jr.AppendDelivery):
-            level, name, payload = logging.INFO, write.event.value, write.payload
-        elif isinstance(write, jr.AppendAttempt):
-            level = logging.INFO if write.event in _TOLD else logging.DEBUG
-            name, payload = f"CHUNK_{write.event.value}", write.artifact_binding
-        else:
-            return
-        facts = " ".join(f"{key}={payload[key]}" for key in _SHOWN if payload.get(key) is not None)
-        log.log(
-            level, "%s delivery=%s gen=%s %s", name, self.chain.invocation_key[:6], self._generation, facts
-        )
-
-    @property
-    def _generation(self) -> int | str:
-        return self.plan.generation if self.plan else "-"
-
-
-def _attempt_write(invocation_key: str, attempt: Attempt, sequence: int) -> jr.AppendAttempt:
-    return jr.AppendAttempt(
-        invocation_key=invocation_key,
-        ordinal=attempt.ordinal,
-        attempt_id=attempt.attempt_id,
-        sequence=sequence,
-        event=attempt.event,
-        stage_binding=attempt.stage_binding,
-        artifact_binding=attempt.artifact_binding,
-        writer_binding=attempt.writer_binding,
-        observation=attempt.observation,
-    )
 
 
 @dataclass(frozen=True)
 class Phase:
     """A named list of steps between two durable boundaries.
 
-    :param enters: states in which it has work to do; in any other it is skipped. None: always.
+    :param enters: the states in which it is this phase's turn; None for admission, which comes first.
     """
 
     name: str
@@ -215,10 +57,9 @@ class Phase:
     steps: tuple[Callable[[DeliveryRun], None], ...]
 
     def run(self, run: DeliveryRun) -> None:
-        """Runs the steps if the delivery's state asks for them."""
-        if self.enters is not None and run.state not in self.enters:
-            return
+        """Runs the steps."""
         started = run.ports.clock.monotonic()
         for step in self.steps:
             step(run)
-        run.timings[self.name] = run.ports.clock.monotonic() - started
+        spent = run.ports.clock.monotonic() - started
+        run.timings[self.name] = run.timings.get(self.name, 0.0) + spent

@@ -105,7 +105,7 @@ RULES: dict[DeliveryState, StateRule] = {
         "any phase",
         "facts contradict each other; the reason is named, nothing is done automatically",
         False,
-        "read the reason and compare the target with the journal (docs/operations.md)",
+        "compare target and journal (docs/operations.md); then `recovery retire` gives the delivery up",
     ),
 }
 
@@ -177,6 +177,8 @@ class DiagnosticCode(StrEnum):
     NOT_CREATED = "dpone.attempt.not_created"
     NOT_THE_SEALED_CONTENT = "dpone.attempt.not_the_sealed_content"
     STAGE_GONE = "dpone.attempt.stage_gone"
+    STAGE_NOT_OURS = "dpone.attempt.stage_not_ours"
+    SPOOL_LOST = "dpone.attempt.spool_lost"
     NONPUBLICATION = "dpone.attempt.nonpublication"
     PUBLISHED_CLEANUP = "dpone.attempt.published_cleanup"
 

@@ -112,7 +112,10 @@ def held_by(connection: Connection, custody: jr.Custody, now: str) -> CustodyHel
         f"task {holder.delivery_task_id}{index} (generation {holder.generation}, {holder.state}) "
         f"for {age:.0f} s."
     )
-    incident = "A person must settle that incident first: docs/operations.md says how."
+    incident = (
+        "A person must settle that incident first: read its reason, then `python -m airflow_dpone recovery "
+        f"retire --delivery {holder.invocation_key}` gives it up (docs/operations.md)."
+    )
     return CustodyHeld(
         "dpone.custody.held",
         text,

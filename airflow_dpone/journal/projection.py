@@ -37,6 +37,10 @@ def invocation_of_row(row: Any) -> jr.Invocation:
         last_error_code=row.last_error_code,
         reason=row.reason,
         next_action=row.next_action,
+        dag_id=row.dag_id,
+        run_id=row.run_id,
+        delivery_task_id=row.delivery_task_id,
+        map_index=row.map_index,
     )
 
 

@@ -229,6 +229,11 @@ class SqlJournal:
         with self._database.write() as connection:
             return leases.raise_fence(connection, lease, gate_fence)
 
+    def renew(self, lease: jr.Lease) -> None:
+        """The lease lasts for another ``ttl_sec`` from now. Raises Fenced when it is not ours any more."""
+        with self._database.write() as connection:
+            leases.guard(connection, lease)
+
     @effect
     def release(self, lease: jr.Lease) -> None:
         """Gives the lease back; its fence stays. No change when it is not ours any more."""
@@ -239,7 +244,7 @@ class SqlJournal:
     def append(self, lease: jr.Lease, *writes: jr.JournalWrite) -> None:
         """All writes in one transaction whose first statement renews the lease ``WHERE fence = mine``.
 
-        Without writes it only renews the lease. Raises Fenced when the lease is not ours any more, and
+        Raises Fenced when the lease is not ours any more, and
         JournalError for a write that contradicts what is stored; then none of the writes has landed. Each
         write may be repeated after it has landed. Opening and moving a delivery and its custody agree at the
         end of each transaction.

@@ -3,7 +3,6 @@ next."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -171,9 +170,9 @@ class DeliverWindowOperator(BaseOperator):
 
     def _places(self) -> tuple[str, str]:
         from airflow_dpone.errors import ConfigurationError, Problem
-        from airflow_dpone.wiring import Places, airflow_home, call_problems
+        from airflow_dpone.wiring import Places, call_problems, default_spool
 
-        spool = self.spool or os.path.join(airflow_home(), "dpone", "spool")
+        spool = self.spool or default_spool()
         places = Places(self.journal or "", spool, self.host_id, self.spool_conn_id)
         problems = call_problems(places, self.deadline_sec, self.lease_ttl_sec)
         if isinstance(self.journal, str) and "://" in self.journal and urlsplit(self.journal).password:

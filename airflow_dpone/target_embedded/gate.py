@@ -89,6 +89,27 @@ def claim(session: Session, wanted: GateClaim, *, take_over: bool) -> tr.GateRow
     return after
 
 
+def adopt(
+    session: Session, target_key: str, *, journal_id: str, fence: int, take_over: bool
+) -> tr.GateRow | None:
+    """Gives the gate to this journal, inside the caller's transaction; returns it as it was."""
+    before = read_gate(session, target_key)
+    if before is None:
+        return None
+    if before.journal_id != str(uuid.UUID(journal_id)) and not take_over:
+        text = f"The target is governed by journal {before.journal_id}, this one is {journal_id}."
+        raise JournalError("dpone.journal.not_bound_to_target", text, journal_id=before.journal_id)
+    parameters = {
+        "target_key": bytes.fromhex(target_key),
+        "journal_id": uuid.UUID(journal_id),
+        "fence": fence,
+    }
+    if session.number(sql.ADOPT_GATE, parameters) != 1:
+        text = f"The gate is at fence {before.fence}, this process has {fence}."
+        raise Fenced("dpone.target.fenced", text, fence=before.fence)
+    return before
+
+
 def raise_for_probe(session: Session, wanted: GateClaim) -> tr.GateRow:
     """Raises the gate's fence inside the caller's transaction, so that no older send can become effective."""
     before = read_gate(session, wanted.target.target_key)

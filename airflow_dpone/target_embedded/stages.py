@@ -103,9 +103,10 @@ def grant(session: Session, stage: tr.StageRef, token_sha256: str) -> None:
     _set_state(session, stage, GRANTED, token_sha256)
 
 
-def is_granted(session: Session, stage: tr.StageRef) -> bool:
-    """Whether a writer may write now."""
-    return require(session, stage).state == GRANTED
+def is_granted(session: Session, stage: tr.StageRef, token_sha256: str) -> bool:
+    """Whether the writer with this token may write now."""
+    mark = require(session, stage)
+    return (mark.state, mark.token) == (GRANTED, token_sha256)
 
 
 def verify(

@@ -186,6 +186,11 @@ UPDATE dpone.target_gate SET fence = $fence
 """
 
 # Last step of a publication: the mark goes, the gate remembers operation and receipt.
+ADOPT_GATE = """
+UPDATE dpone.target_gate SET journal_id = $journal_id, fence = $fence, in_flight_operation_id = NULL
+ WHERE target_key = $target_key AND fence < $fence
+"""
+
 FINISH_GATE = """
 UPDATE dpone.target_gate
    SET in_flight_operation_id = NULL, last_operation_id = $operation_id, last_receipt_sha256 = $receipt_sha256

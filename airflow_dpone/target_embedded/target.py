@@ -125,6 +125,18 @@ class EmbeddedTarget(AbstractContextManager["EmbeddedTarget"]):
         with mapped("claiming the gate"), self._session.transaction():
             return gate.claim(self._session, wanted, take_over=take_over)
 
+    def adopt_gate(
+        self, target_key: str, *, journal_id: str, fence: int, take_over: bool
+    ) -> tr.GateRow | None:
+        """The gate belongs to this journal now; None where there is none."""
+        with mapped("adopting the gate"):
+            if installation.installation_id(self._session) is None:
+                return None
+            with self._session.transaction():
+                return gate.adopt(
+                    self._session, target_key, journal_id=journal_id, fence=fence, take_over=take_over
+                )
+
     # ---- staging ----------------------------------------------------------------------------------
 
     def create_stage(self, name: str, owner: str, layout: WireLayout) -> tr.StageRef:
@@ -147,12 +159,18 @@ class EmbeddedTarget(AbstractContextManager["EmbeddedTarget"]):
         return {name: version(name) for name in ("duckdb", "pyarrow")}
 
     def write(
-        self, stage: tr.StageRef, layout: WireLayout, batches: Iterator[pa.RecordBatch], *, deadline: Deadline
+        self,
+        stage: tr.StageRef,
+        layout: WireLayout,
+        batches: Iterator[pa.RecordBatch],
+        *,
+        token_sha256: str,
+        deadline: Deadline,
     ) -> tr.WriterObservation:
         """All rows in one transaction. ``custody_lost`` when the stage is not granted (any more)."""
         started = time.monotonic()
         with mapped("writing a staging table"):
-            outcome, rows = writing.write(self._session, stage, layout, batches, deadline)
+            outcome, rows = writing.write(self._session, stage, layout, batches, token_sha256, deadline)
         return tr.WriterObservation(outcome, rows, time.monotonic() - started)
 
     def verify_stage(

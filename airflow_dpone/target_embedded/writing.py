@@ -24,12 +24,13 @@ def write(
     stage: tr.StageRef,
     layout: WireLayout,
     batches: Iterator[pa.RecordBatch],
+    token_sha256: str,
     deadline: Deadline,
 ) -> tuple[str, int | None]:
     """Outcome and rows. One transaction: a chunk is in the table whole, or not at all."""
     try:
         with session.transaction():
-            if not stages.is_granted(session, stage):
+            if not stages.is_granted(session, stage, token_sha256):
                 return "custody_lost", None
             statement = sql.write_batch(stage.name, storage.stage_columns(layout))
             return "success", sum(_write_batch(session, statement, layout, b, deadline) for b in batches)

@@ -6,7 +6,7 @@ through the lab, so the same tests run on every target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -301,7 +301,24 @@ class Delivery:
 
     def write(self, stage: tr.StageRef, *parts: Sequence[Row]) -> tr.WriterObservation:
         batches = iter([batch_of(part, self.layout) for part in parts])
-        said: tr.WriterObservation = self.target.write(stage, self.layout, batches, deadline=in_time())
+        return self.put(stage, batches)
+
+    def put(
+        self,
+        stage: tr.StageRef,
+        batches: Iterator[pa.RecordBatch],
+        *,
+        deadline: Deadline | None = None,
+        token_sha256: str | None = None,
+    ) -> tr.WriterObservation:
+        """Any batches, by the writer that holds the grant."""
+        said: tr.WriterObservation = self.target.write(
+            stage,
+            self.layout,
+            batches,
+            token_sha256=token_sha256 or sha256_hex(stage.name.encode()),
+            deadline=deadline or in_time(),
+        )
         return said
 
     def verify(self, stage: tr.StageRef, expected_rows: int) -> tr.StageObservation:

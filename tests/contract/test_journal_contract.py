@@ -89,6 +89,23 @@ def test_a_released_lease_is_free_at_once_and_writes_nothing(
         take(journal, requester("run-3"))
 
 
+def test_a_renewed_lease_lasts_from_now_on_and_only_for_its_owner(
+    journal: JournalPort, second: JournalPort
+) -> None:
+    lease = take(journal, ttl_sec=0.5)
+    for _ in range(4):
+        time.sleep(0.3)
+        journal.renew(lease)
+    with pytest.raises(LeaseHeld):
+        take(second, requester("run-2"))
+    time.sleep(0.6)
+    journal.renew(lease)  # late, but nobody has come meanwhile
+    taken_over = take(second, requester(try_number=2))
+    with pytest.raises(Fenced):
+        journal.renew(lease)
+    second.renew(taken_over)
+
+
 def test_a_live_owner_is_waited_for_and_named(journal: JournalPort, second: JournalPort) -> None:
     lease = take(journal)
     with pytest.raises(LeaseHeld) as caught:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,6 @@ from tests.contract.target_cases import (
     Row,
     at,
     batch_of,
-    in_time,
     layout_of,
     sorted_rows,
     sum_of,
@@ -239,6 +239,44 @@ def test_a_claim_binds_the_gate_to_the_table_as_it_is_now(lab: Lab) -> None:
     assert lab.rows("orders") == sorted_rows([*OUTSIDE, *NEW])
 
 
+def test_an_adopted_gate_is_of_the_new_journal_and_keeps_what_it_remembers(lab: Lab) -> None:
+    """[A14] The way out of a gate that another journal governs."""
+    with lab.open() as target:
+        delivery = Delivery(target)
+        delivery.deliver(NEW)
+        before = delivery.gate()
+        adopt = partial(target.adopt_gate, delivery.ref.target_key, journal_id=OTHER_JOURNAL)
+        refused(JournalError, "dpone.journal.not_bound_to_target", lambda: adopt(fence=99, take_over=False))
+        refused(Fenced, "dpone.target.fenced", lambda: adopt(fence=before.fence, take_over=True))
+        assert delivery.gate() == before
+        assert adopt(fence=99, take_over=True) == before
+        assert delivery.gate() == replace(before, journal_id=OTHER_JOURNAL, fence=99)
+        assert target.adopt_gate("00" * 32, journal_id=OTHER_JOURNAL, fence=1, take_over=True) is None
+
+
+def test_an_adopted_gate_lets_no_older_send_through_and_has_nothing_in_flight(lab: Lab) -> None:
+    with lab.open() as target:
+        delivery = Delivery(target)
+        delivery.claim(fence=5)
+    lab.set_in_flight(key_of(["somebody's operation"]))
+    with lab.open() as target:
+        delivery = Delivery(target)
+        key = delivery.ref.target_key
+        adopted = target.adopt_gate(key, journal_id=JOURNAL, fence=50, take_over=False)
+        assert adopted.in_flight_operation_id == key_of(["somebody's operation"])
+        assert delivery.gate().in_flight_operation_id is None
+        refused(Fenced, "dpone.target.fenced", lambda: delivery.claim(fence=50))
+        delivery.fence = 40
+        late = target.publish(delivery.request(delivery.prepare(NEW), NEW))
+        assert (late.kind, late.code) == ("rolled_back", "dpone.publish.fenced")
+    assert lab.rows("orders") == sorted_rows(BEFORE)
+
+
+def test_a_database_that_was_never_initialised_has_no_gate_to_adopt(lab: Lab) -> None:
+    with lab.open() as target:
+        assert target.adopt_gate("00" * 32, journal_id=JOURNAL, fence=1, take_over=True) is None
+
+
 # ---- staging --------------------------------------------------------------------------------------
 
 
@@ -395,7 +433,7 @@ def test_a_chunk_is_written_whole_or_not_at_all(delivery: Delivery) -> None:
     refused(
         SpoolError,
         "dpone.spool.damaged",
-        lambda: delivery.target.write(stage, delivery.layout, torn(), deadline=in_time()),
+        lambda: delivery.put(stage, torn()),
     )
     assert delivery.verify(stage, 4).rows == 0
 
@@ -405,8 +443,17 @@ def test_a_batch_of_another_layout_is_not_written(delivery: Delivery) -> None:
     delivery.grant(stage)
     other = batch_of([(1, at(2))], layout_of((ID, TS)))
     with pytest.raises(DponeError) as caught:
-        delivery.target.write(stage, delivery.layout, iter([other]), deadline=in_time())
+        delivery.put(stage, iter([other]))
     assert caught.value.code == "dpone.wire.layout"
+    assert delivery.verify(stage, 4).rows == 0
+
+
+def test_a_writer_with_another_token_writes_nothing(delivery: Delivery) -> None:
+    """[B2] The grant is to one writer, not to whoever knows the stage."""
+    stage = delivery.create()
+    delivery.grant(stage)
+    said = delivery.put(stage, iter([batch_of(NEW, delivery.layout)]), token_sha256="00" * 32)
+    assert (said.outcome, said.rows) == ("custody_lost", None)
     assert delivery.verify(stage, 4).rows == 0
 
 
@@ -415,7 +462,7 @@ def test_a_writer_that_is_late_writes_nothing(delivery: Delivery) -> None:
     delivery.grant(stage)
     late = Deadline.after(-1)
     batches = iter([batch_of(NEW, delivery.layout)])
-    said = delivery.target.write(stage, delivery.layout, batches, deadline=late)
+    said = delivery.put(stage, batches, deadline=late)
     assert (said.outcome, said.rows) == ("timeout", None)
     assert delivery.verify(stage, 4).rows == 0
 

@@ -38,14 +38,20 @@ class LyingTarget(EmbeddedTarget):
         self.writes = 0
 
     def write(
-        self, stage: tr.StageRef, layout: WireLayout, batches: Iterator[pa.RecordBatch], *, deadline: Deadline
+        self,
+        stage: tr.StageRef,
+        layout: WireLayout,
+        batches: Iterator[pa.RecordBatch],
+        *,
+        token_sha256: str,
+        deadline: Deadline,
     ) -> tr.WriterObservation:
         """Writes the lie, and says that all went well."""
         rows = [row for batch in batches for row in batch.to_pylist()]
         told = self._lie(rows) if self._only is None or self.writes in self._only else rows
         self.writes += 1
         with self._session.transaction():
-            assert stages.is_granted(self._session, stage)
+            assert stages.is_granted(self._session, stage, token_sha256)
             self._session.register(sql.BATCH_VIEW, _batch(told, layout))
             self._session.number(sql.write_batch(stage.name, storage.stage_columns(layout)))
         self._session.unregister(sql.BATCH_VIEW)

@@ -198,6 +198,27 @@ class SqliteTarget(faults.TargetFile):
             raise Incident("dpone.target.gate_missing", "The gate row is gone.")
         return claimed
 
+    @effect
+    def adopt_gate(
+        self, target_key: str, *, journal_id: str, fence: int, take_over: bool
+    ) -> tr.GateRow | None:
+        """The gate belongs to this journal now."""
+        connection, _ = self._begin("adopt_gate")
+        if self._installation(connection) is None:
+            return None
+        with transaction(connection):
+            before = self._gate(connection, target_key)
+            if before is not None and before.journal_id != journal_id and not take_over:
+                raise JournalError("dpone.journal.not_bound_to_target", "Another journal governs it.")
+            if before is not None and before.fence >= fence:
+                raise Fenced("dpone.target.fenced", f"The gate is at fence {before.fence}.")
+            connection.execute(
+                'UPDATE "dpone.target_gate" SET journal_id = ?, fence = ?, in_flight_operation_id = NULL '
+                "WHERE target_key = ?",
+                (journal_id, fence, target_key),
+            )
+        return before
+
     # ---- staging -------------------------------------------------------------------------------------
 
     @effect
@@ -383,7 +404,13 @@ class SqliteTarget(faults.TargetFile):
 
     @effect
     def write(
-        self, stage: tr.StageRef, layout: WireLayout, batches: Iterator[pa.RecordBatch], *, deadline: Deadline
+        self,
+        stage: tr.StageRef,
+        layout: WireLayout,
+        batches: Iterator[pa.RecordBatch],
+        *,
+        token_sha256: str,
+        deadline: Deadline,
     ) -> tr.WriterObservation:
         """Small transactions, each only while the stage is granted: a killed writer leaves a prefix."""
         connection, fault = self._begin("write")
@@ -399,7 +426,7 @@ class SqliteTarget(faults.TargetFile):
             if deadline.remaining_sec() <= 0:
                 return tr.WriterObservation("timeout", None)
             with transaction(connection):
-                if not self._require(connection, stage).startswith("granted:"):
+                if self._require(connection, stage) != f"granted:{token_sha256}":
                     return tr.WriterObservation("custody_lost", None)
                 marks = ", ".join("?" for _ in layout.columns)
                 connection.executemany(f"INSERT INTO {_path(stage)} VALUES ({marks})", part)

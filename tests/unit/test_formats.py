@@ -32,6 +32,7 @@ from uuid import UUID
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+import duckdb
 import pyarrow as pa
 import pytest
 import rfc8785
@@ -54,6 +55,7 @@ from airflow_dpone.settings import Limits, Options, Quality, Route, RowCount
 from airflow_dpone.spool.local import LocalSpool
 from airflow_dpone.target_embedded import installation, stages
 from airflow_dpone.target_embedded import statements as target_sql
+from airflow_dpone.target_embedded.target import EmbeddedTarget
 from airflow_dpone.wire.digest import DigestSum
 from airflow_dpone.wire.mssql_native import read_native
 from airflow_dpone.wire.native_rows import encode_rows
@@ -660,6 +662,7 @@ def _calls(folder: Path) -> Iterator[Json]:
         ("a pair that is exact", ["types", "--source", "Int32", "--target", "int"]),
         ("a pair that is refused", ["types", "--source", "Int64", "--target", "int"]),
         ("half a pair", ["types", "--source", "Int64"]),
+        *_recovery_calls(folder, new),
     ]
     for found, arguments in calls:
         code, said = _run(arguments)
@@ -673,6 +676,32 @@ def _calls(folder: Path) -> Iterator[Json]:
             "says": kept,
             "fields": sorted(said),
         }
+
+
+def _recovery_calls(folder: Path, journal: str) -> Iterator[tuple[str, list[str]]]:
+    """A table that another journal governs, and then this one does."""
+    path = str(folder / "warehouse.duckdb")
+    with duckdb.connect(path) as file:
+        file.execute("CREATE SCHEMA dbo; CREATE TABLE dbo.orders (id BIGINT)")
+    places = [
+        "--journal",
+        journal,
+        "--target",
+        f"duckdb://{path}",
+        "--spool",
+        str(folder),
+        "--host-id",
+        "host",
+    ]
+    adopt = ["recovery", "adopt-target", *places, "--target-table", "dbo", "orders"]
+    with EmbeddedTarget(path) as target:
+        found = target.identify("dbo", "orders", initialise=True)
+        ref = tr.TargetRef(found.target_key, "dbo", "orders", found.object_id, found.created, "0" * 64)
+        target.claim_gate(ref, journal_id=stories.JOURNAL_ID, route_scope="5" * 64, fence=7, take_over=False)
+    yield "a table of another journal, without --yes", adopt
+    yield "a table of another journal", [*adopt, "--yes"]
+    yield "a table of this journal", [*adopt, "--yes"]
+    yield "a delivery that is not there", ["recovery", "retire", *places, "--delivery", "0" * 64, "--yes"]
 
 
 def _run(arguments: list[str]) -> tuple[int | str | None, Json]:
@@ -957,6 +986,7 @@ def invocation(planned: Json, state: str) -> jr.Invocation:
     return jr.Invocation(
         fields["delivery_key"], fields["generation"], plan.invocation_key, fields["target_key"],
         fields["route_scope"], fields["window"], DeliveryState(state), None, plan.sha256, None, None, None,
+        "dag", "run", "task", -1,
     )  # fmt: skip
 
 

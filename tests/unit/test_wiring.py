@@ -37,8 +37,8 @@ def refused(tmp_path: Path, route: dict[str, Any] | None = None, **changed: Any)
 
 
 def test_the_call_itself_is_checked_all_at_once(tmp_path: Path) -> None:
-    found = refused(tmp_path, spool="spool", deadline_sec=0, lease_ttl_sec=1)
-    assert set(found) == {"spool", "deadline_sec", "lease_ttl_sec"}
+    found = refused(tmp_path, spool="spool", deadline_sec=0, lease_ttl_sec=1, custody_wait_sec=-1)
+    assert set(found) == {"spool", "deadline_sec", "lease_ttl_sec", "custody_wait_sec"}
 
 
 @pytest.mark.parametrize("side", ["source", "target"])

@@ -44,6 +44,7 @@ def test_one_flipped_byte_in_a_sealed_file_is_found_before_a_writer_sees_it(
     stop_after_extraction(world)
     path = world.spool_files()[ordinal]
     flip(path, int(path.stat().st_size * place))
+    world.limits = Limits(max_rows=4, extraction_attempts=1)
     with pytest.raises(SpoolError) as raised:
         world.deliver()
     assert raised.value.code == "dpone.spool.damaged"
@@ -55,9 +56,11 @@ def test_one_flipped_byte_in_a_sealed_file_is_found_before_a_writer_sees_it(
 def test_a_sealed_file_that_is_gone_is_named(world: World) -> None:
     stop_after_extraction(world)
     world.spool_files()[1].unlink()
+    world.limits = Limits(max_rows=4, extraction_attempts=1)
     with pytest.raises(SpoolError) as raised:
         world.deliver()
     assert (raised.value.code, raised.value.fields["ordinal"]) == ("dpone.spool.missing", 1)
+    assert raised.value.state_after == "FAILED"
     assert world.rows() == as_set(OLD)
 
 

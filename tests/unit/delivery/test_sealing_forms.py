@@ -125,11 +125,36 @@ def _harm(path: Path, change: Callable[[bytes], bytes] | None) -> None:
         path.write_bytes(change(path.read_bytes()))
 
 
+def one_extraction(shop: World) -> Limits:
+    """The limits of this world, but a lost extraction is not read again."""
+    return Limits(**{**shop.limits.model_dump(), "extraction_attempts": 1})
+
+
+@pytest.mark.parametrize(("change", "code"), DAMAGES)
+def test_a_lost_chunk_is_read_again_in_whatever_form_it_was(
+    shop: World, change: Callable[[bytes], bytes] | None, code: str
+) -> None:
+    """Chunk 1 is damaged while chunk 0 is loaded: the same call reads the window again."""
+    harmed: list[Path] = []
+
+    def harm_the_second(point: str) -> None:
+        if point == "before_writer_write" and not harmed:
+            harmed.append(chunk_files(shop)[1])
+            _harm(harmed[0], change)
+
+    shop.deliver(observer=harm_the_second)
+    abandoned = [e.body["payload"] for e in shop.events() if e.event == "EPOCH_ABANDONED"]
+    assert abandoned == [{"extraction_epoch": 0, "reason": code}]
+    assert shop.rows() == as_set(orders(6))
+    assert shop.untidy() == []
+
+
 @pytest.mark.parametrize(("change", "code"), DAMAGES)
 def test_a_chunk_that_was_damaged_is_never_granted(
     shop: World, change: Callable[[bytes], bytes] | None, code: str
 ) -> None:
     """Chunk 1 is damaged while chunk 0 is loaded: there is one grant, and the file is named."""
+    shop.limits = one_extraction(shop)
     harmed: list[Path] = []
 
     def harm_the_second(point: str) -> None:
@@ -149,6 +174,7 @@ def test_a_chunk_that_was_damaged_is_never_granted(
 
 def test_a_second_write_of_a_chunk_hashes_it_again(shop: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first writer breaks off; before the second is granted the file has changed."""
+    shop.limits = one_extraction(shop)
     shop.target.arm("write", "breaks")
 
     def harm_it_while_waiting(_: float) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from airflow_dpone.errors import CapacityError, DponeError, Incident, TargetBusy, TargetRejected
 from airflow_dpone.target_embedded.error_map import mapped, of_duckdb
-from tests.contract.target_cases import ID, TS, Column, Delivery, EmbeddedLab, at, in_time
+from tests.contract.target_cases import ID, TS, Column, Delivery, EmbeddedLab, at
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_null_where_none_may_be_is_refused_by_the_stage(delivery: Delivery) ->
     ]
     batch = pa.RecordBatch.from_arrays(arrays, schema=delivery.layout.arrow_schema)
     with pytest.raises(TargetRejected) as caught:
-        delivery.target.write(stage, delivery.layout, iter([batch]), deadline=in_time())
+        delivery.put(stage, iter([batch]))
     assert caught.value.code == "dpone.target.rejected"
     assert "4711" not in str(caught.value)
     assert delivery.verify(stage, 1).rows == 0

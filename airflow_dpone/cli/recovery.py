@@ -1,0 +1,122 @@
+"""``recovery adopt-target`` and ``recovery retire``: the ways out that a person decides."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from airflow_dpone.cli.db import Answer, add_journal
+
+if TYPE_CHECKING:
+    from airflow_dpone.delivery.recovery import Recovery
+    from airflow_dpone.wiring import Places
+
+
+def add_to(commands: Any) -> None:
+    """Adds ``recovery`` and its commands to the tree."""
+    group = commands.add_parser("recovery", help="settle what no retry can settle by itself")
+    actions = group.add_subparsers(title="actions", metavar="ACTION", required=True)
+    adopt = actions.add_parser(
+        "adopt-target",
+        help="bind a target table to this journal",
+        description="Bind a target table to this journal: another one governed it, or this one was put back "
+        "to an older copy. Stop every delivery of the table first. Its rows stay. Exit code: 0 done, "
+        "or nothing to do; 1 not done (without --yes); 2 refused, wrong usage, or not reached.",
+    )
+    _add_places(adopt)
+    adopt.add_argument(
+        "--target-table", required=True, nargs=2, metavar=("SCHEMA", "TABLE"), help="the target table"
+    )
+    adopt.set_defaults(run=run_adopt)
+    retire = actions.add_parser(
+        "retire",
+        help="give an unfinished delivery up, also an incident",
+        description="Give an unfinished delivery up: what it owns is removed, its target is released. The "
+        "rows of the target stay; the next call of its task delivers the window again. A publication "
+        "that turns out to be effective is kept. Exit codes as of adopt-target.",
+    )
+    _add_places(retire)
+    retire.add_argument(
+        "--delivery", required=True, metavar="KEY", help="its invocation_key (dpone_invocation, or an error)"
+    )
+    retire.add_argument(
+        "--target-lost",
+        action="store_true",
+        help="the database is the right one although the table or its dpone schema is gone",
+    )
+    retire.set_defaults(run=run_retire)
+
+
+def run_adopt(chosen: argparse.Namespace) -> Answer:
+    """``recovery adopt-target``."""
+    from airflow_dpone.delivery.recovery import adopt_target
+    from airflow_dpone.wiring import open_recovery
+
+    with open_recovery(chosen.target, _places(chosen)) as ports:
+        done = adopt_target(ports, *chosen.target_table, dry_run=not chosen.yes)
+    if not done.needed:
+        print(f"{_name(done)} is governed by this journal already.", file=sys.stderr)
+        return 0, done.to_json()
+    print(
+        f"{_name(done)}: governed by journal {done.journal_before} at fence {done.fence_before}.",
+        file=sys.stderr,
+    )
+    return _told(done, f"Now it is governed by journal {done.journal_id}.")
+
+
+def run_retire(chosen: argparse.Namespace) -> Answer:
+    """``recovery retire``."""
+    from airflow_dpone.delivery.recovery import retire
+    from airflow_dpone.wiring import open_recovery
+
+    with open_recovery(chosen.target, _places(chosen)) as ports:
+        done = retire(ports, chosen.delivery, target_lost=chosen.target_lost, dry_run=not chosen.yes)
+    return _told(done, f"The delivery no longer owns {_name(done)}.")
+
+
+def _told(done: Recovery, success: str) -> Answer:
+    delivery = done.delivery
+    if delivery is not None:
+        index = "" if delivery.map_index < 0 else f"[{delivery.map_index}]"
+        print(
+            f"Unfinished delivery: DAG {delivery.dag_id}, run {delivery.run_id}, "
+            f"task {delivery.task_id}{index}, generation {delivery.generation}, {delivery.state_before}.",
+            file=sys.stderr,
+        )
+    if not done.done:
+        print("Nothing was changed. Repeat the command with --yes to do it.", file=sys.stderr)
+        return 1, done.to_json()
+    if delivery is not None and delivery.state_after == "PUBLISHED":
+        print("Its publication is effective and proved: clear its task, which finishes it.", file=sys.stderr)
+    else:
+        print(success, file=sys.stderr)
+    if delivery is not None and delivery.state_after == "RETIRED":
+        print("It is RETIRED: clear its task to deliver the window again.", file=sys.stderr)
+    for name in delivery.left if delivery else ():
+        print(f"Left alone, since it carries another mark: {name}", file=sys.stderr)
+    return 0, done.to_json()
+
+
+def _name(done: Recovery) -> str:
+    return ".".join(done.target)
+
+
+def _places(chosen: argparse.Namespace) -> Places:
+    from airflow_dpone.wiring import Places, default_spool
+
+    spool = chosen.spool or default_spool()
+    journal = chosen.journal if "://" in chosen.journal else os.path.abspath(chosen.journal)
+    return Places(journal, spool, chosen.host_id, chosen.spool_conn_id)
+
+
+def _add_places(command: argparse.ArgumentParser) -> None:
+    add_journal(command)
+    command.add_argument("--target", required=True, metavar="URI", help="duckdb:///absolute/file.duckdb")
+    command.add_argument(
+        "--spool", metavar="PATH_OR_URL", help="the deliveries' spool; default: <AIRFLOW_HOME>/dpone/spool"
+    )
+    command.add_argument("--spool-conn-id", metavar="ID", help="Airflow connection of a spool's URL")
+    command.add_argument("--host-id", metavar="ID", help="this machine, as for the deliveries")
+    command.add_argument("--yes", action="store_true", help="do it; without, only say what would be done")

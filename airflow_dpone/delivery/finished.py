@@ -1,0 +1,76 @@
+"""Is this delivery finished already, and what is its result?"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from uuid import UUID
+
+from airflow_dpone.delivery import journal_records as jr
+from airflow_dpone.delivery import records as r
+from airflow_dpone.delivery.history import History
+from airflow_dpone.delivery.run import DeliveryRun
+from airflow_dpone.delivery.states import DeliveryState
+from airflow_dpone.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
+S = DeliveryState
+
+
+def finished_result(run: DeliveryRun) -> r.DeliveryResult | None:
+    """The stored result when this requester's delivery is finished and nobody cleared it since.
+
+    A clear of a finished task changes Airflow's ``max_tries``; a deleted and re-created run starts at try 1
+    again with another task instance id. Everything else (a worker that died after completion) gets the
+    finished result.
+    """
+    requester = run.requester
+    newest = run.ports.journal.newest_invocation(requester.delivery_key)
+    if newest is None or newest.state is not S.COMPLETED or run.request.rerun:
+        return None
+    task = run.ports.journal.task(requester.delivery_key, requester.task_id)
+    if task is None or _was_cleared(task, requester):
+        return None
+    history = History.of(newest.invocation_key, run.ports.journal.events(newest.invocation_key))
+    stored = r.DeliveryResult.from_json(history.required(S.COMPLETED)["result"])
+    _same_request(run, stored)
+    log.info("already delivered as generation %s; rerun=True delivers it again", newest.generation)
+    return replace(stored, already=True, seconds=_seconds(run))
+
+
+def _same_request(run: DeliveryRun, stored: r.DeliveryResult) -> None:
+    """A finished result must not stand for a window or a table that was never delivered."""
+    asked = (run.request.window.key, run.request.route.target_table)
+    if asked != (stored.window, stored.target):
+        text = (
+            f"this requester has delivered {stored.window} into {'.'.join(stored.target)} and nobody cleared "
+            f"it; now it asks for {asked[0]} into {'.'.join(asked[1])}"
+        )
+        raise ConfigurationError("dpone.config.other_request", text, invocation_key=stored.invocation_key)
+
+
+def _was_cleared(task: jr.TaskRecord, requester: r.Requester) -> bool:
+    recreated = requester.try_number <= task.try_number and _is_newer(requester.ti_id, task.ti_id)
+    return requester.max_tries != task.max_tries or recreated
+
+
+def _is_newer(ti_id: str, recorded: str) -> bool:
+    """Airflow's task instance ids are UUIDs of version 7, ordered by time: an earlier try that wakes up late
+    has a smaller one. Other ids only tell whether they differ."""
+    try:
+        now, then = UUID(ti_id), UUID(recorded)
+    except ValueError:
+        return ti_id != recorded
+    return now > then if now.version == then.version == 7 else now != then
+
+
+def result_of(run: DeliveryRun) -> r.DeliveryResult:
+    """The result of a delivery that this run has completed, or another one while this one waited."""
+    if run.finished is not None:
+        return run.finished
+    stored = r.DeliveryResult.from_json(run.chain.required(S.COMPLETED)["result"])
+    return replace(stored, resumed_from=run.resumed_from, seconds=_seconds(run))
+
+
+def _seconds(run: DeliveryRun) -> str:
+    return f"{run.ports.clock.monotonic() - run.started:.3f}"
