@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from airflow_dpone.delivery.recovery import BEGUN
 from airflow_dpone.delivery.states import (
     ATTEMPT_MOVES,
     ENDED,
@@ -70,6 +71,7 @@ class Judge:
     :ivar reads: which version of the source each read has seen, by the read's nonce; the machine keeps it.
     :ivar strays: objects that a replaced worker made and did not live to remove.
     :ivar lost_tail: whether the journal has ever lost its end.
+    :ivar commands: whether a recovery command has ever begun.
     """
 
     def __init__(self, root: Path, journal_path: Path, target_path: Path) -> None:
@@ -77,7 +79,7 @@ class Judge:
         self.target, self.journal = Watched(target_path), Watched(journal_path)
         self.reads: dict[str, int] = {}
         self.strays: set[str] = set()
-        self.lost_tail = False
+        self.lost_tail, self.commands = False, False
         self._receipts: dict[str, tuple[Any, ...]] = {}
         self._shown: dict[str, list[Row]] = {
             window.key: [shop.stored(row) for row in shop.INSIDE if shop.in_window(shop.stored(row), window)]
@@ -272,9 +274,12 @@ class Judge:
         require(
             held == unfinished, "custody is not held by exactly the unfinished generation", held, unfinished
         )
-        if not self.lost_tail:
-            stopped = self.journal.all("SELECT invocation_key FROM dpone_invocation WHERE state = 'INCIDENT'")
-            require(not stopped, "an incident although nobody interfered", stopped)
+        for (key,) in self.journal.all(
+            "SELECT invocation_key FROM dpone_invocation WHERE state = 'INCIDENT'"
+        ):
+            reason = next(p for event, p in reversed(self._payloads(key)) if event == "INCIDENT")["reason"]
+            asked_for = self.commands and reason == BEGUN
+            require(self.lost_tail or asked_for, "an incident although nobody interfered", reason, key)
 
     def _lease(self) -> None:
         for (fence,) in self.journal.all("SELECT fence FROM dpone_lease"):
@@ -307,8 +312,10 @@ class Judge:
         for key, state in self.journal.all("SELECT invocation_key, state FROM dpone_invocation"):
             if DeliveryState(state) in PUBLISHED_OR_LATER:
                 require(key in published, f"{state} without a receipt in the target", key)
-            if DeliveryState(state) in (DeliveryState.FAILED, DeliveryState.RETIRED):
-                require(key not in published, f"{state} with a receipt in the target", key)
+            if DeliveryState(state) in (DeliveryState.FAILED, DeliveryState.RETIRED) and key in published:
+                told = [payload for event, payload in self._payloads(key) if event == state][-1]
+                known = self.lost_tail and told.get("reason") == "published_without_proof"
+                require(known, f"{state} with a receipt in the target", key, told)
 
     def objects(self) -> dict[str, str]:
         """Every staging table and file of the spool, with the invocation whose it is, if that is known."""

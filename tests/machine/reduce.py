@@ -9,6 +9,7 @@ from time import monotonic
 
 from tests.machine.machine import Machine, Step, replay
 
+STARTS = ("call", "retire", "adopt")
 WORKER_STEPS = ("go", "go_to", "kill")
 LONGEST_SEC = 180.0
 
@@ -26,10 +27,10 @@ def failure_of(steps: Sequence[Step], root: Path, template: Path) -> str | None:
 
 
 def without(steps: Sequence[Step], place: int) -> list[Step]:
-    """The steps without one of them. Without a call, its worker's steps go too and later workers move up."""
-    if steps[place][0] != "call":
+    """The steps without one of them. Without a worker's start, its steps go too and later workers move up."""
+    if steps[place][0] not in STARTS:
         return [*steps[:place], *steps[place + 1 :]]
-    gone = sum(step[0] == "call" for step in steps[:place])
+    gone = sum(step[0] in STARTS for step in steps[:place])
     left: list[Step] = []
     for at, step in enumerate(steps):
         if at == place or (step[0] in WORKER_STEPS and step[1] == gone):

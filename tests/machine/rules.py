@@ -37,7 +37,8 @@ PAUSES = [
     "before_target_build_prepared", "after_target_build_prepared", "before_journal_raise_fence",
     "before_target_publish", "after_target_publish", "before_target_probe", "after_target_probe",
     "before_target_drop_stage", "after_target_drop_stage", "before_spool_discard", "after_spool_discard",
-    "before_spool_discard_epoch", "before_journal_release",
+    "before_spool_discard_epoch", "before_journal_release", "before_target_adopt_gate",
+    "after_target_adopt_gate",
 ]  # fmt: skip
 UNREACHABLE = [
     "identify", "claim_gate", "create_stage", "find_stage", "grant", "verify_stage", "build_prepared",
@@ -102,7 +103,7 @@ class EngineRules(RuleBasedStateMachine):
 
     @initialize(fragile=st.booleans())
     def begin(self, fragile: bool) -> None:
-        """Half of the journals keep what they were told: one that does not mostly ends in one state."""
+        """Half of the journals keep all that they were told."""
         self.fragile = fragile
 
     def _do(self, name: str, *arguments: Any) -> None:
@@ -118,6 +119,9 @@ class EngineRules(RuleBasedStateMachine):
 
     def _start(self, run_id: str, how: str, points: int) -> None:
         self._do("call", run_id, how)
+        self._go_newest(points)
+
+    def _go_newest(self, points: int) -> None:
         if points and self.machine.workers[-1].is_alive:
             self._do("go", len(self.machine.workers) - 1, points)
 
@@ -135,7 +139,7 @@ class EngineRules(RuleBasedStateMachine):
         """A task starts."""
         self._start(run_id, how, points)
 
-    @precondition(lambda self: 0 < len(self.machine.alive) < MOST_WORKERS)
+    @precondition(lambda self: self.machine.at_work and len(self.machine.alive) < MOST_WORKERS)
     @rule(
         worker=st.integers(0, MOST_WORKERS - 1),
         how=st.sampled_from(["retry", "retry", "clear", "again"]),
@@ -143,8 +147,8 @@ class EngineRules(RuleBasedStateMachine):
     )
     def call_beside(self, worker: int, how: str, points: int) -> None:
         """The task of a worker that is still there starts again, since nobody can see that worker."""
-        alive = self.machine.alive
-        self._start(alive[worker % len(alive)].who.run_id, how, points)
+        runs = self.machine.at_work
+        self._start(runs[worker % len(runs)], how, points)
 
     @precondition(lambda self: self.machine.alive)
     @rule(
@@ -202,13 +206,31 @@ class EngineRules(RuleBasedStateMachine):
         self._do("spool_loses", number, how)
 
     @precondition(lambda self: self.fragile and self.machine.points > 60)
-    @rule(transactions=st.integers(1, 40))
-    def journal_loses(self, transactions: int) -> None:
+    @rule(transactions=st.integers(1, 40), all_of_it=st.sampled_from([False, False, False, True]))
+    def journal_loses(self, transactions: int, all_of_it: bool) -> None:
         """The power fails, and the disk had promised more than it kept; once."""
         self.fragile = False
         for worker in self.machine.alive:
             self._do("kill", worker.number, True)
-        self._do("journal_loses", transactions)
+        if all_of_it:
+            self._do("journal_is_made_anew")
+        else:
+            self._do("journal_loses", transactions)
+
+    @precondition(lambda self: self.machine.unfinished and len(self.machine.alive) < MOST_WORKERS)
+    @rule(run=st.integers(0, 2), points=st.sampled_from(FIRST_POINTS))
+    def retire(self, run: int, points: int) -> None:
+        """Somebody gives a delivery up, perhaps with reason."""
+        unfinished = self.machine.unfinished
+        self._do("retire", unfinished[run % len(unfinished)])
+        self._go_newest(points)
+
+    @precondition(lambda self: self.machine.judge.lost_tail and len(self.machine.alive) < MOST_WORKERS)
+    @rule(points=st.sampled_from(FIRST_POINTS))
+    def adopt(self, points: int) -> None:
+        """Somebody adopts the target, perhaps with reason."""
+        self._do("adopt")
+        self._go_newest(points)
 
     def teardown(self) -> None:
         """The end of an example, which must come to a good end."""

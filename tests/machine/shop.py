@@ -38,6 +38,8 @@ TARGET_COLUMNS = [
 LIMITS = Limits(max_rows=2)
 WINDOWS: dict[str, Window] = {"run-a": DAY, "run-b": DAY, "run-c": NEXT_DAY}
 """Run ids of the requesters, and what each delivers; two of them deliver the same window."""
+WAITS = {"run-b": 5.0}
+"""How long a requester waits, in seconds, for a target that is taken; the others do not."""
 RETRIES = 2
 FIRST_DAY = datetime(2025, 1, 1)
 BEFORE = -1

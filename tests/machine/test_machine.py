@@ -19,7 +19,7 @@ REACHED = {
     "COMPLETED", "FAILED", "RETIRED", "UNKNOWN", "EPOCH_ABANDONED", "already", "killed",
     "journal lost its tail",
     "late committed", "late rolled_back dpone.publish.fenced", "dpone.journal.fenced", "dpone.custody.held",
-    "dpone.lease.held", "dpone.journal.older_than_target", "dpone.publish.outcome_unknown",
+    "dpone.lease.held", "dpone.journal.older_than_target", "dpone.publish.outcome_unknown", "INCIDENT",
 }  # fmt: skip
 """What a run must have come across: without it, it would prove less than it says."""
 

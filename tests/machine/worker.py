@@ -1,4 +1,4 @@
-"""Workers of the machine: calls of ``deliver`` that stand still at each crash point, and can die there.
+"""Workers of the machine: calls of the product that stand still at each crash point, and can die there.
 
 All of them live in one process, each on a stack of its own (a greenlet). A dead worker does nothing any
 more: every port refuses it, also in the ``finally`` blocks that its end runs through and a SIGKILL would not.
@@ -13,9 +13,6 @@ from greenlet import getcurrent, greenlet
 
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
-from airflow_dpone.delivery.deliver import deliver
-from airflow_dpone.delivery.ports import Ports
-from airflow_dpone.delivery.run import Request
 from airflow_dpone.errors import DponeError, JournalError
 
 
@@ -57,14 +54,16 @@ class Mortal:
 
 
 class Worker:
-    """One call of ``deliver`` for one try of one task.
+    """One call of ``deliver`` for one try of one task, or one recovery command.
+
+    :param who: the requester of a delivery; None for a command.
 
     :ivar point: where it stands, None before it has begun and after its end.
-    :ivar result: what it returned. :ivar error: what it raised.
+    :ivar result: what a delivery returned. :ivar error: what it raised.
     :ivar lease: the newest one that it was given. :ivar met: the faults of the target that it has met.
     """
 
-    def __init__(self, number: int, who: r.Requester) -> None:
+    def __init__(self, number: int, who: r.Requester | None = None) -> None:
         self.number, self.who = number, who
         self.point: str | None = None
         self.result: r.DeliveryResult | None = None
@@ -75,15 +74,14 @@ class Worker:
         self._hub = getcurrent()
         self._stack: greenlet | None = None
 
-    def start(self, open_ports: Callable[[Worker], tuple[Any, Ports]], request: Request) -> None:
-        """Goes to the first crash point."""
+    def start(self, work: Callable[[Worker], Any]) -> None:
+        """Goes to the first crash point of this work."""
 
-        def work() -> None:
-            journal, ports = open_ports(self)
-            with journal:
-                self.result = deliver(ports, request)
+        def to_its_end() -> None:
+            answer = work(self)
+            self.result = answer if isinstance(answer, r.DeliveryResult) else None
 
-        self._stack = greenlet(work, self._hub)
+        self._stack = greenlet(to_its_end, self._hub)
         self._switch()
 
     @property
