@@ -134,9 +134,10 @@ class Machine:
         )
         self.judge.check(self._alive())
 
-    def arm(self, method: str, kind: str) -> None:
-        """The next call of that method of the target goes wrong."""
-        self.faults.arm(method, kind)
+    def arm(self, method: str, kind: str, times: int = 1) -> None:
+        """The next calls of that method of the target go wrong."""
+        for _ in range(times):
+            self.faults.arm(method, kind)
 
     def late_sends_arrive(self) -> None:
         """Publications that were held back reach the target now."""

@@ -170,10 +170,10 @@ class EngineRules(RuleBasedStateMachine):
         """A worker dies."""
         self._do("kill", self._worker(worker), noticed)
 
-    @rule(fault=st.sampled_from(FAULTS))
-    def arm(self, fault: tuple[str, str]) -> None:
-        """The target will do something wrong."""
-        self._do("arm", *fault)
+    @rule(fault=st.sampled_from(FAULTS), times=st.sampled_from([1, 1, 3]))
+    def arm(self, fault: tuple[str, str], times: int) -> None:
+        """The target will do something wrong; three times is as often as a chunk may be tried."""
+        self._do("arm", *fault, times)
 
     @rule(asked=st.booleans())
     def lose_a_send(self, asked: bool) -> None:
