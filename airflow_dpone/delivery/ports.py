@@ -253,7 +253,6 @@ class WriterPort(Protocol):
     proof_capability: str
     """How a dead writer is proved gone; identity of the delivery."""
     chunk_format: ChunkFormat
-    """The form of the sealed chunks that it reads."""
 
     def versions(self) -> Mapping[str, str]:
         """Package versions, recorded with each attempt."""
@@ -268,8 +267,7 @@ class WriterPort(Protocol):
         token_sha256: str,
         deadline: Deadline,
     ) -> tr.WriterObservation:
-        """Writes all rows, only while the stage is granted to this token; else the outcome is
-        ``custody_lost``. What it reports is an observation; the verification decides."""
+        """Writes all rows while the stage is granted to this token. The verification decides, not its word."""
 
 
 class JournalPort(AbstractContextManager["JournalPort"], Protocol):

@@ -46,11 +46,19 @@ class Requester:
     delivery_task_id: str | None = None
 
     def __post_init__(self) -> None:
+        texts = ["dag_id", "run_id", "task_id"] + ["delivery_task_id"] * (self.delivery_task_id is not None)
         problems = [
             Problem("dpone.config.field", f"requester.{name}", "must be a text that is not empty")
-            for name in ("dag_id", "run_id", "task_id")
+            for name in texts
             if not isinstance(getattr(self, name), str) or not getattr(self, name)
         ]
+        if not isinstance(self.ti_id, str):
+            problems.append(Problem("dpone.config.field", "requester.ti_id", "must be a text"))
+        for name, least in (("map_index", -1), ("try_number", 0), ("max_tries", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                text = f"must be a whole number of at least {least}"
+                problems.append(Problem("dpone.config.field", f"requester.{name}", text))
         if problems:
             raise ConfigurationError.of(problems)
 

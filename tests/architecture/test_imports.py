@@ -44,6 +44,7 @@ ALLOWED = {
     "airflow": ("operators", "sensors", "triggers", "hooks", "cli", "ui", "spool.object_store"),
     "sqlalchemy": ("journal",),
     "alembic": ("journal",),
+    "jsonschema_rs": ("journal.schemas",),
     "chdb": ("source_clickhouse.embedded",),
     "clickhouse_driver": ("source_clickhouse.reader",),
     "duckdb": ("target_embedded",),
