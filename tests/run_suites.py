@@ -62,6 +62,7 @@ SUITES = (
     Suite("unit"),
     Suite("contract"),
     Suite("crash"),
+    Suite("machine"),
     Suite("airflow_side"),
     # Planned suites stand here before they exist: without them, green would look like a proof on servers.
     Suite("postgresql", required=False, probe="tests.servers.postgresql"),
