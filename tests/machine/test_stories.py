@@ -222,7 +222,6 @@ def test_a_story(machine: Machine, story: Story) -> None:
     assert missing == {}, machine.told
 
 
-@pytest.mark.xfail(strict=True, reason="a command folds the chain before it has the lease")
 def test_a_command_that_comes_to_its_turn_late_looks_at_the_chain_again(machine: Machine) -> None:
     """Between its first look and its lease the delivery went on; nothing is broken."""
     steps: list[Step] = [
