@@ -132,7 +132,8 @@ class open_ports:  # noqa: N801 - used as a function
         self._stack = ExitStack()
 
     def __enter__(self) -> Ports:
-        from airflow_dpone.delivery.ports import Ports, SystemClock
+        from airflow_dpone.delivery.clock import SystemClock
+        from airflow_dpone.delivery.ports import Ports
 
         source, target = _source(self._route), _target(self._route)
         with ExitStack() as stack:
@@ -161,7 +162,8 @@ def open_recovery(target: str, places: Places) -> Iterator[RecoveryPorts]:
 
     :param target: the URI of the target. Raises ConfigurationError, or JournalError as a delivery does.
     """
-    from airflow_dpone.delivery.ports import RecoveryPorts, SystemClock
+    from airflow_dpone.delivery.clock import SystemClock
+    from airflow_dpone.delivery.ports import RecoveryPorts
     from airflow_dpone.target_embedded.target import EmbeddedTarget
 
     path = _endpoint("target", target, "duckdb")

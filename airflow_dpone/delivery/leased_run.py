@@ -138,6 +138,12 @@ class LeasedRun:
             raise
         return self.lease.fence
 
+    @property
+    def claim(self) -> tr.Claim:
+        """By which this process may make staging tables."""
+        lease = self.held_lease
+        return tr.Claim(lease.target_key, lease.fence)
+
     def hold(self, lease: jr.Lease) -> None:
         """Works under this lease from now on, and keeps it alive until :meth:`let_go`."""
         self.lease = lease

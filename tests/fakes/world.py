@@ -17,8 +17,9 @@ from uuid import UUID
 
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
+from airflow_dpone.delivery.clock import SystemClock
 from airflow_dpone.delivery.deliver import deliver
-from airflow_dpone.delivery.ports import Observer, Ports, SystemClock
+from airflow_dpone.delivery.ports import Observer, Ports
 from airflow_dpone.delivery.run import Request
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.journal.store import SqlJournal, open_journal

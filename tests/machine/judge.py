@@ -69,7 +69,7 @@ class Judge:
     """Looks at target, journal and spool of one world.
 
     :ivar reads: which version of the source each read has seen, by the read's nonce; the machine keeps it.
-    :ivar strays: objects that a replaced worker made and did not live to remove.
+    :ivar strays: files that a replaced worker sealed and did not live to remove.
     :ivar lost_tail: whether the journal has ever lost its end.
     :ivar commands: whether a recovery command has ever begun.
     """

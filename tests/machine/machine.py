@@ -187,8 +187,10 @@ class Machine:
         self.judge.check()
 
     def _leaves_strays(self, worker: Worker) -> None:
-        """What a replaced worker made, and did not live to remove or could not, is nobody's for ever."""
-        left = {name for name, maker in self._made.items() if maker is worker} & set(self.judge.objects())
+        """A file that a replaced worker sealed, and did not live to remove, is nobody's for ever. A table
+        never is: the gate refuses it to whoever was replaced."""
+        made = {name for name, maker in self._made.items() if maker is worker and "/" in name}
+        left = made & set(self.judge.objects())
         self.judge.strays |= left
         self.told["left by a replaced worker"] += len(left)
 

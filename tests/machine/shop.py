@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from airflow_dpone.delivery import records as r
-from airflow_dpone.delivery.ports import SystemClock
+from airflow_dpone.delivery.clock import SystemClock
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.journal.migrate import migrate
 from airflow_dpone.settings import Limits

@@ -266,10 +266,6 @@ LEFT_BEHIND: dict[str, Sequence[Step]] = {
 }
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a replaced process may still make a table; if it dies before it takes it back, nobody looks",
-)
 @pytest.mark.parametrize("steps", LEFT_BEHIND.values(), ids=LEFT_BEHIND.keys())
 def test_nothing_is_left_behind_by_a_replaced_process(machine: Machine, steps: Sequence[Step]) -> None:
     replay(machine, steps)
