@@ -70,7 +70,7 @@ def test_a_suite_without_a_folder_is_unverified_unless_promised() -> None:
 def test_a_promise_adds_to_what_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DPONE_REQUIRED_SUITES", raising=False)
     bare = run_suites.required_suites()
-    assert bare == {"lint", "architecture", "unit", "contract", "crash", "machine", "airflow_side"}
+    assert bare == {"lint", "architecture", "unit", "contract", "crash", "machine", "mutants", "airflow_side"}
     monkeypatch.setenv("DPONE_REQUIRED_SUITES", "unit, mssql")
     assert run_suites.required_suites() == bare | {"mssql"}
 
