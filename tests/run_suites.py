@@ -63,6 +63,7 @@ SUITES = (
     Suite("contract"),
     Suite("crash"),
     Suite("machine"),
+    Suite("mutants", commands=(("tests.mutants",),)),
     Suite("airflow_side"),
     # Planned suites stand here before they exist: without them, green would look like a proof on servers.
     Suite("postgresql", required=False, probe="tests.servers.postgresql"),

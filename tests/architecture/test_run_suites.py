@@ -83,7 +83,7 @@ def test_a_suite_whose_server_is_missing_is_unverified_unless_promised(
 def test_a_promise_adds_to_what_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DPONE_REQUIRED_SUITES", raising=False)
     bare = run_suites.required_suites()
-    assert bare == {"lint", "architecture", "unit", "contract", "crash", "machine", "airflow_side"}
+    assert bare == {"lint", "architecture", "unit", "contract", "crash", "machine", "mutants", "airflow_side"}
     monkeypatch.setenv("DPONE_REQUIRED_SUITES", "unit, mssql")
     assert run_suites.required_suites() == bare | {"mssql"}
 

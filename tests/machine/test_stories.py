@@ -85,6 +85,20 @@ STORIES: dict[str, Story] = {
         ],
         {"late rolled_back dpone.publish.fenced": 1, "delivered": 2},
     ),
+    "A10: the answer of a commit is lost": Story(
+        [("arm", "publish", "lost_answer"), ("call", "run-a", "retry"), ("go", 0, END)],
+        {"PUBLISHING": 1, "publish committed": 0, "delivered": 1},
+    ),
+    "G3: it dies between a commit and what it would have written of it": Story(
+        [
+            ("call", "run-a", "retry"),
+            ("go_to", 0, "after_target_publish"),
+            ("kill", 0, True),
+            ("call", "run-a", "retry"),
+            ("go", 1, END),
+        ],
+        {"PUBLISHING": 1, "publish committed": 1, "delivered": 1},
+    ),
     "C9: the first try wakes up before its send, after the second has completed": Story(
         [
             ("call", "run-a", "retry"),
@@ -132,6 +146,17 @@ STORIES: dict[str, Story] = {
             ("go", 2, END),
         ],
         {"dpone.custody.held": 1, "delivered": 2},
+    ),
+    "a replaced process makes a raw table that its successor never looks for, and takes it back": Story(
+        [
+            ("call", "run-a", "retry"),
+            ("go_to", 0, "before_target_create_stage"),
+            ("call", "run-a", "retry"),
+            ("go_to", 1, "before_target_publish"),
+            ("go", 0, END),
+            ("go", 1, END),
+        ],
+        {"dpone.journal.fenced": 1, "delivered": 1},
     ),
     "a replaced process dies with a prepared table that it has just made: the other finds it": Story(
         [
