@@ -243,13 +243,6 @@ MUTANTS = (
         "",
         ("tests/unit/delivery/test_failures_release.py",),
     ),
-    Mutant(
-        "cleanup: a replaced process does not take back what it made",
-        f"{DELIVERY}/leased_run.py",
-        "            if undo is not None:\n                undo(answer)\n",
-        "",
-        (STORIES,),
-    ),
     # ---- the chain
     Mutant(
         "chain: an event need not have its hash",

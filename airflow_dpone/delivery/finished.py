@@ -33,6 +33,8 @@ def finished_result(run: DeliveryRun) -> r.DeliveryResult | None:
         return None
     history = History.of(newest.invocation_key, run.ports.journal.events(newest.invocation_key))
     stored = r.DeliveryResult.from_json(history.required(S.COMPLETED)["result"])
+    if run.identity is None and _differ_by_case(run.request.route.target_table, stored.target):
+        return None  # the target says what its name is
     _same_request(run, stored)
     log.info("already delivered as generation %s; rerun=True delivers it again", newest.generation)
     return replace(stored, already=True, seconds=_seconds(run))
@@ -40,13 +42,19 @@ def finished_result(run: DeliveryRun) -> r.DeliveryResult | None:
 
 def _same_request(run: DeliveryRun, stored: r.DeliveryResult) -> None:
     """A finished result must not stand for a window or a table that was never delivered."""
-    asked = (run.request.window.key, run.request.route.target_table)
+    found = run.identity
+    table = run.request.route.target_table if found is None else (found.schema, found.table)
+    asked = (run.request.window.key, table)
     if asked != (stored.window, stored.target):
         text = (
             f"this requester has delivered {stored.window} into {'.'.join(stored.target)} and nobody cleared "
             f"it; now it asks for {asked[0]} into {'.'.join(asked[1])}"
         )
         raise ConfigurationError("dpone.config.other_request", text, invocation_key=stored.invocation_key)
+
+
+def _differ_by_case(asked: tuple[str, str], stored: tuple[str, str]) -> bool:
+    return asked != stored and [name.casefold() for name in asked] == [name.casefold() for name in stored]
 
 
 def _was_cleared(task: jr.TaskRecord, requester: r.Requester) -> bool:

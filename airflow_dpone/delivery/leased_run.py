@@ -138,6 +138,11 @@ class LeasedRun:
             raise
         return self.lease.fence
 
+    def look_again(self) -> None:
+        """Folds the chain anew, as the journal holds it now."""
+        key = self.chain.invocation_key
+        self.history = History.of(key, self.ports.journal.events(key))
+
     @property
     def claim(self) -> tr.Claim:
         """By which this process may make staging tables."""

@@ -7,6 +7,7 @@ from airflow_dpone.delivery import attempts
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.leased_run import LeasedRun
 from airflow_dpone.delivery.states import DeliveryEvent, DiagnosticCode
+from airflow_dpone.errors import Incident
 
 
 def is_there(run: LeasedRun, stage: tr.StageRef) -> bool:
@@ -20,6 +21,27 @@ def drop_prepared(run: LeasedRun) -> None:
         stage = run.ports.target.find_stage(intent["stage_name"], intent["owner_binding_sha256"])
         if stage is not None:
             run.ports.target.drop_stage(stage)
+
+
+def remove_ours(run: LeasedRun, why: DiagnosticCode) -> tuple[str, ...]:
+    """Like :func:`remove`, but what carries another mark, or was changed, stays and is named: a person may
+    have made it. For a delivery whose outcome is settled already."""
+    target, left = run.ports.target, []
+    for intent in run.chain.all(DeliveryEvent.PREPARE_INTENT):
+        try:
+            stage = target.find_stage(intent["stage_name"], intent["owner_binding_sha256"])
+            if stage is not None:
+                target.drop_stage(stage)
+        except Incident:
+            left.append(intent["stage_name"])
+    for attempt in list(run.chain.attempts.values()):
+        try:
+            if not attempt.is_over:
+                attempts.retire(run, attempt, why)
+        except Incident:
+            left.append(attempt.stage_binding["stage_name"])
+    run.ports.spool.discard(run.chain.invocation_key)
+    return tuple(left)
 
 
 def remove(run: LeasedRun, why: DiagnosticCode) -> None:

@@ -81,7 +81,8 @@ def wait_for_lease(run: DeliveryRun, held: CustodyHeld | LeaseHeld) -> None:
     told = ""
     while True:
         left = run.request.custody_wait_sec - (clock.monotonic() - run.started)
-        if left <= 0 or run.deadline.remaining_sec() <= 0:
+        in_vain = held.fields.get("state") == S.INCIDENT  # it ends by a person's decision only
+        if left <= 0 or in_vain or run.deadline.remaining_sec() <= 0:
             raise held
         if told != held.code:
             log.info("%s Waiting for up to %.0f s.", held.message, left)

@@ -6,14 +6,18 @@ The order is fixed: receipt, evidence, checkpoint, cleanup, custody. Each part m
 
 from __future__ import annotations
 
+import logging
+
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import owned
 from airflow_dpone.delivery import records as r
+from airflow_dpone.delivery.leased_run import Item, LeasedRun
 from airflow_dpone.delivery.run import DeliveryRun, Phase
 from airflow_dpone.delivery.states import DeliveryEvent, DeliveryState, DiagnosticCode, ReleaseReason
 from airflow_dpone.errors import Incident
 
 S = DeliveryState
+log = logging.getLogger(__name__)
 
 
 def write_checkpoint(run: DeliveryRun) -> None:
@@ -46,22 +50,28 @@ def write_checkpoint(run: DeliveryRun) -> None:
 def clean_up(run: DeliveryRun) -> None:
     """Drops every owned table by object id and owner, journals each, then removes the sealed files."""
     with run.open_target():
-        owned.remove(run, DiagnosticCode.PUBLISHED_CLEANUP)
+        for name in owned.remove_ours(run, DiagnosticCode.PUBLISHED_CLEANUP):
+            log.warning("staging table %s is not as this delivery made it and is left alone", name)
 
 
 def complete(run: DeliveryRun) -> None:
     """COMPLETED, custody clear and the task's own record, in one journal transaction."""
+    task = jr.PutTask(run.frozen.delivery_key, run.frozen.generation, run.requester)
+    run.record(*completion(run), task)
+
+
+def completion(run: LeasedRun) -> tuple[Item, ...]:
+    """What ends a delivery whose checkpoint is written and whose tables are removed."""
     reason = ReleaseReason.PUBLISHED_CLEANUP
-    run.record(
+    return (
         (S.COMPLETED, {"result": _result(run).to_json()}),
         (DeliveryEvent.CUSTODY_RELEASED, {"reason": reason.value}),
         jr.ReleaseCustody(run.chain.invocation_key, reason),
-        jr.PutTask(run.frozen.delivery_key, run.frozen.generation, run.requester),
         jr.PutNote(run.chain.invocation_key, last_error_code="", reason="", next_action=""),
     )
 
 
-def _result(run: DeliveryRun) -> r.DeliveryResult:
+def _result(run: LeasedRun) -> r.DeliveryResult:
     plan, chain = run.frozen, run.chain
     receipt, extracted = chain.required(S.PUBLISHED)["receipt"], chain.required(S.EXTRACTED)
     return r.DeliveryResult(

@@ -25,6 +25,11 @@ Json = dict[str, Any]
 # ---- who asks, and what they get --------------------------------------------
 
 
+def _is_text(value: object) -> bool:
+    """Whether it is a text that can be stored: no half of a surrogate pair."""
+    return isinstance(value, str) and value == value.encode("utf-8", "replace").decode("utf-8")
+
+
 @dataclass(frozen=True)
 class Requester:
     """Who asks for a delivery. dag_id, run_id, delivery task and map_index are identity; the rest describes
@@ -50,14 +55,14 @@ class Requester:
         problems = [
             Problem("dpone.config.field", f"requester.{name}", "must be a text that is not empty")
             for name in texts
-            if not isinstance(getattr(self, name), str) or not getattr(self, name)
+            if not _is_text(getattr(self, name)) or not getattr(self, name)
         ]
-        if not isinstance(getattr(self, "ti_id"), str):  # noqa: B009 - whoever calls is not type-checked
+        if not _is_text(self.ti_id):
             problems.append(Problem("dpone.config.field", "requester.ti_id", "must be a text"))
         for name, least in (("map_index", -1), ("try_number", 0), ("max_tries", 0)):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                text = f"must be a whole number of at least {least}"
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
+                text = f"must be a whole number in {least}..{2**31 - 1}"
                 problems.append(Problem("dpone.config.field", f"requester.{name}", text))
         if problems:
             raise ConfigurationError.of(problems)

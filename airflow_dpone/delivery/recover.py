@@ -27,6 +27,7 @@ from airflow_dpone.errors import (
     DponeError,
     Fenced,
     Incident,
+    InternalError,
     JournalError,
     OutcomeUnknown,
 )
@@ -123,12 +124,17 @@ def after_failure(run: DeliveryRun, error: DponeError) -> None:
     """
     if run.history is None or run.lease is None or isinstance(error, Fenced):
         return
-    state = run.state
     try:
+        run.ports.journal.renew(run.lease)  # whoever was replaced has nothing to settle, and must not look
+        if isinstance(error, InternalError):
+            run.look_again()  # the fault may have come between a write and its note
+        state = run.state
+        if state is None:
+            return  # nothing was opened
         if state is S.INCIDENT:
             error.state_after = str(state)
             return  # the first reason stays the one that people read
-        if isinstance(error, Incident) and state and may_move(state, S.INCIDENT):
+        if isinstance(error, Incident) and may_move(state, S.INCIDENT):
             said = {"reason": error.code, "said": error.message[:500], "resumes_from": str(state)}
             run.record((S.INCIDENT, said))
         elif state in BEFORE_PUBLICATION and _ends_generation(error, run):

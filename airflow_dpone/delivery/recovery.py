@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from airflow_dpone.delivery import attempts
 from airflow_dpone.delivery import journal_records as jr
+from airflow_dpone.delivery import owned, phase7_checkpoint
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.crash_points import observe
@@ -35,7 +35,7 @@ from airflow_dpone.delivery.states import (
     DiagnosticCode,
     ReleaseReason,
 )
-from airflow_dpone.errors import ConfigurationError, Incident
+from airflow_dpone.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 S = DeliveryState
@@ -48,7 +48,7 @@ DEADLINE_SEC = 14_400.0
 class Settled:
     """What became of an unfinished delivery.
 
-    :param state_after: PUBLISHED (clear its task to finish it), RETIRED, or as before.
+    :param state_after: PUBLISHED (clear its task to finish it), RETIRED, COMPLETED, or as before.
     :param left: staging tables that carry another mark than this delivery's, and were not touched.
     """
 
@@ -128,13 +128,14 @@ def retire(
 ) -> Recovery:
     """Gives an unfinished delivery up: what it owns is removed, the target is released, the state is RETIRED.
 
-    If its publication turns out to be effective and proved, it is PUBLISHED instead. The rows of the target
-    never change here; the task's next call delivers the window as the next generation.
+    If its publication turns out to be effective and proved, and the table is still the same one, it is
+    PUBLISHED instead; one that only had to be cleaned up is COMPLETED. The rows of the target never change
+    here; the task's next call delivers the window as the next generation.
 
     :param target_lost: the database is the right one although it does not know the delivery's target any
         more (its ``dpone`` schema was dropped).
 
-    Raises ConfigurationError for a delivery that is unknown, ended or published, and for a database that does
+    Raises ConfigurationError for a delivery that is unknown or has ended, and for a database that does
     not know its target; LeaseHeld while a process works on it.
     """
     ports = observe(ports)
@@ -178,9 +179,19 @@ def _adopt(run: LeasedRun, facts: Recovery, gate: tr.GateRow) -> Recovery:
 def _retire(run: LeasedRun, facts: Recovery) -> Recovery:
     found = _open_delivery(run.ports, run.chain.invocation_key)
     _look_again(run, found)
+    if run.state is S.CHECKPOINTED:
+        return _complete(run, facts, found)
     _begin(run, "the delivery is given up")
     gate = _raise_gate(run, run.frozen.target.target_key, take_over=False)
     return _settled(run, _done(run, facts, gate), found, gate)
+
+
+def _complete(run: LeasedRun, facts: Recovery, found: jr.Invocation) -> Recovery:
+    """All of it is delivered and evidenced; only what cannot be cleaned up any more stood in the way."""
+    left = owned.remove_ours(run, DiagnosticCode.PUBLISHED_CLEANUP)
+    run.record(*phase7_checkpoint.completion(run))
+    done = _done(run, facts, None)
+    return replace(done, delivery=_delivery(found, state_after=str(run.state), left=left))
 
 
 def _settled(run: LeasedRun, done: Recovery, found: jr.Invocation, gate: tr.GateRow | None) -> Recovery:
@@ -193,14 +204,15 @@ def _settled(run: LeasedRun, done: Recovery, found: jr.Invocation, gate: tr.Gate
 
 
 def _settle(run: LeasedRun, gate: tr.GateRow | None) -> tuple[str, ...]:
-    """PUBLISHED when the target holds a receipt of what the journal proved; RETIRED otherwise."""
+    """PUBLISHED when the target holds a receipt of what the journal proved, and still is that table; RETIRED
+    otherwise."""
     operation_id = run.frozen.operation_id
     receipt = None if gate is None else run.ports.target.read_receipt(operation_id)
-    if receipt is not None and _is_proved(run, receipt):
+    if receipt is not None and _is_proved(run, receipt) and _is_same_table(run):
         run.record((S.PUBLISHED, {"receipt": receipt.to_json(), "receipt_sha256": receipt.receipt_sha256}))
         return ()
     was_published = receipt is not None or (gate is not None and gate.last_operation_id == operation_id)
-    left = _remove_owned(run)
+    left = owned.remove_ours(run, DiagnosticCode.NONPUBLICATION)
     why = "published_without_proof" if was_published else "given_up"
     reason = ReleaseReason.PUBLISHED_CLEANUP if was_published else ReleaseReason.NONPUBLICATION
     run.record(
@@ -209,6 +221,15 @@ def _settle(run: LeasedRun, gate: tr.GateRow | None) -> tuple[str, ...]:
         jr.ReleaseCustody(run.chain.invocation_key, reason),
     )
     return left
+
+
+def _is_same_table(run: LeasedRun) -> bool:
+    planned = run.frozen.target
+    try:
+        found = run.ports.target.identify(planned.schema, planned.table, initialise=False)
+    except ConfigurationError:
+        return False
+    return (found.object_id, found.created) == (planned.object_id, planned.created)
 
 
 def _is_proved(run: LeasedRun, receipt: tr.Receipt) -> bool:
@@ -229,26 +250,6 @@ def _is_proved(run: LeasedRun, receipt: tr.Receipt) -> bool:
         "digest": prepared["digest"],
     }
     return all(getattr(draft, name) == value for name, value in proved.items())
-
-
-def _remove_owned(run: LeasedRun) -> tuple[str, ...]:
-    """Removes what is ours; what carries another mark stays and is named."""
-    target, left = run.ports.target, []
-    for intent in run.chain.all(DeliveryEvent.PREPARE_INTENT):
-        try:
-            stage = target.find_stage(intent["stage_name"], intent["owner_binding_sha256"])
-            if stage is not None:
-                target.drop_stage(stage)
-        except Incident:
-            left.append(intent["stage_name"])
-    for attempt in list(run.chain.attempts.values()):
-        try:
-            if not attempt.is_over:
-                attempts.retire(run, attempt, DiagnosticCode.NONPUBLICATION)
-        except Incident:
-            left.append(attempt.stage_binding["stage_name"])
-    run.ports.spool.discard(run.chain.invocation_key)
-    return tuple(left)
 
 
 # ---- parts -------------------------------------------------------------------------------------------------
@@ -334,8 +335,6 @@ def _open_delivery(ports: RecoveryPorts, invocation_key: str) -> jr.Invocation:
         text = f"the journal knows no delivery {invocation_key}"
     elif found.state in ENDED:
         text = f"the delivery has ended as {found.state}"
-    elif found.state in PUBLISHED_OR_LATER:
-        text = f"the delivery is {found.state}: its rows are visible"
     else:
         return found
     raise ConfigurationError("dpone.recovery.nothing_to_retire", text, invocation_key=invocation_key)

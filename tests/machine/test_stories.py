@@ -147,7 +147,7 @@ STORIES: dict[str, Story] = {
         ],
         {"dpone.custody.held": 1, "delivered": 2},
     ),
-    "a replaced process makes a raw table that its successor never looks for, and takes it back": Story(
+    "a replaced process cannot make a raw table that its successor would never look for": Story(
         [
             ("call", "run-a", "retry"),
             ("go_to", 0, "before_target_create_stage"),
@@ -156,7 +156,7 @@ STORIES: dict[str, Story] = {
             ("go", 0, END),
             ("go", 1, END),
         ],
-        {"dpone.journal.fenced": 1, "delivered": 1},
+        {"dpone.target.fenced": 1, "delivered": 1},
     ),
     "a replaced process dies with a prepared table that it has just made: the other finds it": Story(
         [

@@ -55,14 +55,15 @@ def test_a_requester_has_all_its_names() -> None:
 
 def test_what_describes_a_try_is_checked_before_it_can_become_an_event() -> None:
     wrong: dict[str, Any] = {
-        "map_index": -2,
+        "map_index": 2**60,
         "try_number": "1",
         "max_tries": 1.5,
         "ti_id": None,
         "delivery_task_id": "",
+        "run_id": "half \ud83d of a pair",
     }
     with pytest.raises(ConfigurationError) as caught:
-        Requester("d", "r", "t", **wrong)
+        Requester(**{"dag_id": "d", "task_id": "t", **wrong})
     assert {problem.where for problem in caught.value.problems} == {f"requester.{name}" for name in wrong}
 
 

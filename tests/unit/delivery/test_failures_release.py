@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from airflow_dpone.delivery.states import DeliveryState
-from airflow_dpone.errors import DponeError
+from airflow_dpone.errors import DponeError, Fenced
 from airflow_dpone.settings import Limits, Options, Quality, RowCount
 from tests.fakes.source import ReadFault
 from tests.fakes.target_storage import table_name
@@ -250,3 +250,49 @@ def test_a_deadline_that_is_over_stops_the_read_and_the_delivery_can_go_on_later
         world.deliver(deadline_sec=0.0)
     assert (raised.value.code, raised.value.state_after) == ("dpone.source.deadline", "PLANNED")
     assert world.deliver().resumed_from == "PLANNED"
+
+
+def test_a_replaced_process_is_told_so_whatever_it_meets(world: World) -> None:
+    """Its successor has finished; what is missing now is no fault and nobody has to settle it."""
+    points: list[str] = []
+    world.copy(world.root.parent / "recorded").deliver(observer=lambda point: points.append(str(point)))
+    places = [n for n, point in enumerate(points) if point == "after_journal_append"]
+    for place in places[1:-1]:
+        other = world.copy(world.root.parent / f"replaced-{place}")
+        passed: list[str] = []
+
+        def replace_it(
+            point: str, passed: list[str] = passed, other: World = other, place: int = place
+        ) -> None:
+            passed.append(point)
+            if len(passed) - 1 == place:
+                World(other.root).deliver(requester(try_number=2, ti_id="2"))
+
+        with pytest.raises(Fenced):
+            other.deliver(observer=replace_it)
+        assert len(other.target.receipts()) == 1
+        assert other.rows() == as_set(orders(6))
+        assert other.untidy() == []
+
+
+def test_a_fault_between_a_write_and_its_note_is_settled_from_the_journal(world: World) -> None:
+    """On the last try: what the process believes is older than what is stored."""
+    points: list[str] = []
+    world.copy(world.root.parent / "recorded").deliver(observer=lambda point: points.append(str(point)))
+    for place in [n for n, point in enumerate(points) if point == "after_journal_append"][1:]:
+        other = world.copy(world.root.parent / f"fault-{place}")
+        passed: list[str] = []
+
+        def fail(point: str, passed: list[str] = passed, place: int = place) -> None:
+            passed.append(point)
+            if len(passed) - 1 == place:
+                raise MemoryError
+
+        with pytest.raises(DponeError) as raised:
+            other.deliver(requester(max_tries=0), observer=fail)
+        assert raised.value.code == "dpone.delivery.unexpected"
+        other.deliver(requester(try_number=2, ti_id="2", max_tries=2))
+        assert other.rows() == as_set(orders(6))
+        receipts = [(row[1], row[2]) for row in other.target.receipts()]
+        assert len(receipts) == len(set(receipts))
+        assert other.untidy() == []

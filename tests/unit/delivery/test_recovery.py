@@ -368,15 +368,75 @@ def test_a_target_that_lost_its_own_memory(world: World) -> None:
     assert world.rows() == as_set(orders(6))
 
 
-def test_published_deliveries_and_unknown_ones_are_not_given_up(world: World) -> None:
-    stop_before(world, "before_spool_discard")
-    assert world.invocation().state == "CHECKPOINTED"
+def test_ended_deliveries_and_unknown_ones_are_not_given_up(world: World) -> None:
+    world.deliver()
     for key in (world.invocation().invocation_key, "00" * 32):
         with pytest.raises(ConfigurationError) as raised:
             give_up(world, key)
         assert raised.value.code == "dpone.recovery.nothing_to_retire"
-    world.deliver(requester(**CLEARED))
+
+
+def stop_published(world: World, state: str) -> None:
+    """A delivery whose rows are visible, and whose process died in this state."""
+
+    def die(_: str) -> None:
+        if world.target.receipts() and world.invocation().state == state:
+            raise Died
+
+    with pytest.raises(Died):
+        world.deliver(observer=die)
+    assert world.invocation().state == state
+
+
+@pytest.mark.parametrize("state", ["PUBLISHING", "PUBLISHED", "EVIDENCED"])
+def test_a_published_delivery_whose_table_was_made_again_can_be_given_up(world: World, state: str) -> None:
+    """Its receipt is there, its rows are not: nothing may say that they are."""
+    stop_published(world, state)
+    world.target.recreate_table(SCHEMA, TABLE)
+    with pytest.raises(Incident):
+        world.deliver(requester(**CLEARED))
+    assert give_up(world).delivery.state_after == "RETIRED"
     assert world.untidy() == []
+    assert world.deliver(requester(**CLEARED)).generation == 2
+    assert world.rows() == as_set(orders(6))
+
+
+@pytest.mark.parametrize("state", ["PUBLISHED", "EVIDENCED"])
+def test_a_published_delivery_that_a_clear_can_finish_stays_published(world: World, state: str) -> None:
+    stop_published(world, state)
+    free_lease(world)
+    assert give_up(world).delivery.state_after == "PUBLISHED"
+    result = world.deliver(requester(**CLEARED))
+    assert receipts(world) == [(1, result.operation_id)]
+    assert world.untidy() == []
+
+
+@pytest.mark.parametrize("state", ["PUBLISHED", "EVIDENCED", "CHECKPOINTED"])
+def test_a_published_delivery_whose_target_is_lost_can_be_given_up(world: World, state: str) -> None:
+    stop_published(world, state)
+    for name in ("installation", "target_gate", "delivery_receipt"):
+        world.target.execute(f'DROP TABLE "dpone.{name}"')
+    free_lease(world)
+    with pytest.raises(ConfigurationError):
+        give_up(world)
+    after = "COMPLETED" if state == "CHECKPOINTED" else "RETIRED"
+    assert give_up(world, target_lost=True).delivery.state_after == after
+    assert world.target.stages == []
+    assert world.deliver(requester(**CLEARED)).generation == 2
+    assert world.rows() == as_set(orders(6))
+
+
+def test_a_strange_table_does_not_keep_a_delivered_window_from_its_end(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop_published(world, "CHECKPOINTED")
+    name = world.target.stages[0]
+    world.target.execute("UPDATE \"dpone.stage_mark\" SET owner = 'somebody' WHERE name = ?", [name])
+    assert world.deliver(requester(**CLEARED)).state == "COMPLETED"
+    assert world.target.stages == [name]
+    assert name in caplog.text
+    assert not world.custody().held
+    assert world.spool_files() == []
 
 
 def test_a_target_that_does_not_answer_leaves_everything_as_it_is(world: World) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from airflow_dpone.errors import CustodyHeld, DponeError, LeaseHeld
-from tests.fakes.world import NEXT_DAY, TestClock, World, as_set, order, orders, requester
+from airflow_dpone.errors import CustodyHeld, DponeError, Incident, LeaseHeld
+from tests.fakes.world import NEXT_DAY, SCHEMA, TABLE, TestClock, World, as_set, order, orders, requester
 
 OTHER = requester("run-2")
 
@@ -104,3 +104,14 @@ def test_the_same_try_started_twice_waits_for_the_first(world: World) -> None:
     again = world.deliver(custody_wait_sec=5)
     assert (again.already, again.operation_id) == (True, result.operation_id)
     assert len(world.target.receipts()) == 1
+
+
+def test_nobody_waits_for_an_incident(taken: World) -> None:
+    """It ends by a person's decision only."""
+    taken.target.recreate_table(SCHEMA, TABLE)
+    with pytest.raises(Incident):
+        taken.deliver(requester(try_number=2, ti_id="2"))
+    taken.clock = SteppedClock()
+    with pytest.raises(CustodyHeld, match="INCIDENT"):
+        taken.deliver(OTHER, window=NEXT_DAY, custody_wait_sec=60)
+    assert taken.clock.slept == []
