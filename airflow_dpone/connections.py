@@ -38,7 +38,10 @@ def read_connection(conn_id: str, field: str) -> AirflowConnection:
     try:
         found = Connection.get(conn_id)
     except AirflowNotFoundException:
-        text = f"Airflow has no connection {conn_id!r}; make it, or give a URI"
+        text = (
+            f"Airflow has no connection {conn_id!r} here; make it, or give a URI (outside of a task only "
+            "those of the environment and of secrets backends are seen, not those in Airflow's database)"
+        )
         raise ConfigurationError.of([Problem("dpone.config.connection", field, text)]) from None
     try:
         extra = json.loads(found.extra) if found.extra else {}

@@ -38,7 +38,9 @@ def journal_address(conn_id: str) -> JournalAddress:
 
 
 def _address(connection: Any, conn_id: str) -> JournalAddress:
-    if connection.conn_type in POSTGRESQL_TYPES:
+    # Without the provider of PostgreSQL Airflow stores its connections as generic ones.
+    generic = connection.conn_type == "generic" and connection.host and connection.schema
+    if connection.conn_type in POSTGRESQL_TYPES or generic:
         extras = connection.extra_dejson
         return postgresql_address(
             conn_id=conn_id,

@@ -109,8 +109,8 @@ def held_by(connection: Connection, custody: jr.Custody, now: str) -> CustodyHel
     index = "" if holder.map_index < 0 else f"[{holder.map_index}]"
     text = (
         f"The target is owned by the unfinished delivery of DAG {holder.dag_id}, run {holder.run_id}, "
-        f"task {holder.delivery_task_id}{index} (generation {holder.generation}, {holder.state}) "
-        f"for {age:.0f} s."
+        f"task {holder.delivery_task_id}{index} (generation {holder.generation}, {holder.state}, "
+        f"delivery {holder.invocation_key}) for {age:.0f} s."
     )
     incident = (
         "A person must settle that incident first: read its reason, then `python -m airflow_dpone recovery "
