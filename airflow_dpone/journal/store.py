@@ -66,7 +66,7 @@ def open_database(address: JournalAddress) -> Database:
     if isinstance(address, SqliteFile):
         if not address.path.is_file():
             message = (
-                f"There is no journal at {address}. If there was one, restore it; a new one starts empty, and "
+                f"There is no journal at {address}. If there was one, restore it; a new one starts empty and "
                 "must adopt each target of the old one (recovery adopt-target)."
             )
             raise JournalError(
