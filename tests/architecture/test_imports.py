@@ -20,7 +20,7 @@ from tests.architecture.package_source import PACKAGE, Import, Module, imports, 
 # From the bottom up. The names of one row are siblings.
 LAYERS = (
     ("errors",),
-    ("settings", "embedded_lock", "host_identity"),
+    ("settings", "connections", "embedded_lock", "host_identity"),
     ("wire",),
     ("delivery",),
     ("journal", "spool", "source_clickhouse", "target_embedded", "target_sqlserver"),
@@ -40,8 +40,11 @@ ENTRANCES = {
 
 # Which modules may import a driver, an engine or a framework at all.
 ALLOWED = {
-    # spool.object_store: object stores and their credentials are Airflow's to know (ObjectStoragePath).
-    "airflow": ("operators", "sensors", "triggers", "hooks", "cli", "ui", "spool.object_store"),
+    # connections: what a connection id stands for; spool.object_store: object stores and their credentials are
+    # Airflow's to know (ObjectStoragePath).
+    "airflow": (
+        "operators", "sensors", "triggers", "hooks", "cli", "ui", "connections", "spool.object_store"
+    ),  # fmt: skip
     "sqlalchemy": ("journal",),
     "alembic": ("journal",),
     "chdb": ("source_clickhouse.embedded",),
