@@ -15,6 +15,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from airflow_dpone.connections import AirflowConnection
 from airflow_dpone.errors import ConfigurationError, Problem
+from airflow_dpone.target_sqlserver.quoting import MAX_NAME
+from airflow_dpone.target_sqlserver.statements import Schemas
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +62,8 @@ class SqlServerConnection:
     :param host_name_in_certificate: the name that the certificate must have, if it is not the host.
     :param driver: path or name of an ODBC driver; default: the installed one, else the wheel's.
     :param login_timeout_sec: for a new session.
+    :param control_schema: where ``target init`` made identity, gate and receipts.
+    :param stage_schema: where staging tables are made.
     """
 
     server: str
@@ -73,6 +77,13 @@ class SqlServerConnection:
     host_name_in_certificate: str = ""
     driver: str = ""
     login_timeout_sec: int = 15
+    control_schema: str = "dpone"
+    stage_schema: str = "dpone_stage"
+
+    @property
+    def schemas(self) -> Schemas:
+        """Where our own tables are in this database."""
+        return Schemas(self.control_schema, self.stage_schema)
 
     @property
     def address(self) -> str:
@@ -248,6 +259,13 @@ def _text(value: object) -> str:
     return value
 
 
+def _name(value: object) -> str:
+    text = _text(value)
+    if len(text) > MAX_NAME:
+        raise ValueError(f"must be a name of at most {MAX_NAME} characters")
+    return text
+
+
 def _driver(value: object) -> str:
     text = _text(value).strip().removeprefix("{").removesuffix("}")
     if not text or any(sign in text for sign in "{};"):
@@ -263,6 +281,8 @@ _READERS: Mapping[str, tuple[str, Callable[[object], Any]]] = {
     "logintimeoutsec": ("login_timeout_sec", _seconds),
     "logintimeout": ("login_timeout_sec", _seconds),
     "accesstoken": ("access_token", _text),
+    "controlschema": ("control_schema", _name),
+    "stageschema": ("stage_schema", _name),
 }
 
 
