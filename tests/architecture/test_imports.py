@@ -52,6 +52,7 @@ ALLOWED = {
     "duckdb": ("target_embedded",),
     "pyodbc": ("target_sqlserver", "bulk_writer"),
     "mssql_python": ("bulk_writer.child_tds",),
+    "mssql_py_core": ("bulk_writer.child_tds",),
     "subprocess": ("bulk_writer.supervisor", "wire.encoder_process"),
     "multiprocessing": ("bulk_writer.supervisor",),
     "pandas": (),
