@@ -159,15 +159,30 @@ def _made(
 ) -> SqlServerConnection:
     """One connection out of where it is and what its options say. :param known_only: an option that is not
     ours is a mistake (in a URI), or somebody else's (in an Airflow connection)."""
+    options, allow_unencrypted = _options(extras, where, code, problems, known_only=known_only)
+    problems += [Problem(code, where, text) for text in _place_problems(place, options)]
+    if options.get("encrypt") == "no" and not allow_unencrypted and not _is_loopback(place["server"]):
+        text = "encryption is off and the server is another machine; remove it, or set allow_unencrypted"
+        problems.append(Problem(code, f"{where}, encrypt", text))
+    if problems:
+        raise ConfigurationError.of(problems)
+    if "\\" not in place["server"] and place["port"] is None:
+        place["port"] = PORT
+    return SqlServerConnection(**place, **options)
+
+
+def _options(
+    extras: Mapping[str, Any], where: str, code: str, problems: list[Problem], *, known_only: bool
+) -> tuple[dict[str, Any], bool]:
+    """Fields of a connection, and whether it may go without encryption; what is wrong joins ``problems``."""
     options: dict[str, Any] = {}
     allow_unencrypted = False
-    forced = {_key(name) for name in FORCED}
     for name, value in extras.items():
         key = _key(name)
         refused = _refused_method(key, value)
         if refused:
             problems.append(Problem("dpone.config.authentication", f"{where}, {name}", refused))
-        elif key in forced:
+        elif key in _FORCED_KEYS:
             log.warning("%s: %s is set by the product, what the option says is not used", where, name)
         elif key == "allowunencrypted":
             allow_unencrypted = _WORDS.get(str(value).strip().lower(), False)
@@ -179,15 +194,7 @@ def _made(
                 problems.append(Problem(code, f"{where}, {name}", str(error)))
         elif known_only:
             problems.append(Problem(code, where, f"option {name!r} is not known"))
-    problems += [Problem(code, where, text) for text in _place_problems(place, options)]
-    if options.get("encrypt") == "no" and not allow_unencrypted and not _is_loopback(place["server"]):
-        text = "encryption is off, and the server is another machine; remove the option, or set allow_unencrypted"
-        problems.append(Problem(code, f"{where}, encrypt", text))
-    if problems:
-        raise ConfigurationError.of(problems)
-    if "\\" not in place["server"] and place["port"] is None:
-        place["port"] = PORT
-    return SqlServerConnection(**place, **options)
+    return options, allow_unencrypted
 
 
 def _place_problems(place: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
@@ -222,7 +229,7 @@ def _refused_method(key: str, value: object) -> str | None:
     if key == "trustedconnection" and _WORDS.get(str(value).strip().lower(), True):
         return "Windows authentication needs Kerberos: not supported (UNVERIFIED); use a SQL login"
     if key in ("dsn", "filedsn"):
-        return "a DSN holds options that nobody sees here; give the server, the database and the login instead"
+        return "a DSN holds options that nobody sees here; give server, database and login instead"
     return None
 
 
@@ -273,6 +280,7 @@ def _driver(value: object) -> str:
     return text
 
 
+_FORCED_KEYS = frozenset(_key(name) for name in FORCED)
 _READERS: Mapping[str, tuple[str, Callable[[object], Any]]] = {
     "encrypt": ("encrypt", _encrypt),
     "trustservercertificate": ("trust_server_certificate", _flag),

@@ -1,8 +1,9 @@
 """The T-SQL that hashes rows inside the server, as ``native_rows v1`` writes them.
 
-Only ``+`` on varbinary and ``SUBSTRING`` per byte: CONCAT turns bytes into text and NULL into nothing, REVERSE
-works on characters. ``varbinary(n) + varbinary(n)`` is cut at 8,000 bytes without an error, so every sum that
-could be longer starts with a ``varbinary(max)``. Sums are balanced: SQL Server nests only so deep.
+Only ``+`` on varbinary and ``SUBSTRING`` per byte: CONCAT turns bytes into text and NULL into nothing, and
+REVERSE works on characters. ``varbinary(n) + varbinary(n)`` is cut at 8,000 bytes without an error, so
+every sum that could be longer starts with a ``varbinary(max)``.
+Sums are balanced: SQL Server nests only so deep.
 """
 
 from __future__ import annotations
@@ -101,9 +102,7 @@ def cell_bytes(name: str, kind: SqlType, nullable: bool) -> _Bytes:
     payload, size = _fixed(c, kind)
     if not nullable:
         return _Bytes(f"CAST({payload} AS varbinary({size}))", size)
-    return _nullable(
-        c, f"CAST(0x{size:02X} + {payload} AS varbinary({size + 1}))", size + 1, nullable
-    )
+    return _nullable(c, f"CAST(0x{size:02X} + {payload} AS varbinary({size + 1}))", size + 1, nullable)
 
 
 def _nullable(c: str, value: str, size: int, nullable: bool) -> _Bytes:

@@ -17,7 +17,7 @@ from enum import StrEnum
 
 import pyodbc
 
-from airflow_dpone.errors import CATALOGUE, DponeError, error_of
+from airflow_dpone.errors import DponeError, error_of
 
 _NUMBER = re.compile(r"\((-?\d+)\)(?: \(SQL\w+\))?(?=;|$)")
 _LOST = ("08", "HYT01")
@@ -121,17 +121,14 @@ def of_odbc(error: pyodbc.Error, action: str) -> DponeError:
     code = _CODES[kind_of(error)]
     if state == _TIMEOUT and not numbers:
         code = "dpone.target.deadline"
-    return error_of(code, f"SQL Server said {name} while {action}.", error_number=numbers[0] if numbers else None)
+    return error_of(
+        code, f"SQL Server said {name} while {action}.", error_number=numbers[0] if numbers else None
+    )
 
 
 def publication_code(number: int) -> str:
     """The code of a publication that is proved rolled back because of this number."""
     return _PUBLICATION_CODES[kind_of_number(number)]
-
-
-def loses_session(error: DponeError) -> bool:
-    """Whether the session cannot be used any more: after anything that is tried again, a new one is opened."""
-    return CATALOGUE[error.code].error in ("TargetBusy", "CapacityError")
 
 
 @contextmanager

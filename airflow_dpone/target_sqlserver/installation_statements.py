@@ -1,4 +1,4 @@
-"""What makes a database ready: two schemas, three tables, one identity. Each step is harmless when it is there.
+"""What makes a database ready: two schemas, three tables, one identity. What is there stays.
 
 ``target init`` runs these batches, or prints them for an administrator; ``permissions`` prints what the
 login of a delivery needs afterwards.
@@ -104,17 +104,16 @@ def permissions_script(schemas: Schemas, targets: Sequence[tuple[str, str]], use
     No UPDATE and no DELETE of receipts: whoever could remove one could make a publication look undone.
     """
     who = quoted(user)
-    control, stage = quoted(schemas.control), quoted(schemas.stage)
+    stage = quoted(schemas.stage)
     lines = [
         f"-- For user {user} of this database: what a delivery needs, and nothing else.".replace("\n", " "),
         "-- Create staging tables, own them, mark them.",
         f"GRANT CREATE TABLE TO {who};",
-        f"GRANT ALTER, SELECT, INSERT, UPDATE, DELETE, VIEW DEFINITION ON SCHEMA::{stage} TO {who};",
+        f"GRANT ALTER, SELECT, INSERT ON SCHEMA::{stage} TO {who};",
         "-- The identity, the gate, the receipts. Receipts are never changed and never deleted.",
         f"GRANT SELECT ON {schemas.installation} TO {who};",
         f"GRANT SELECT, INSERT, UPDATE ON {schemas.gate} TO {who};",
         f"GRANT SELECT, INSERT ON {schemas.receipt} TO {who};",
-        f"GRANT VIEW DEFINITION ON SCHEMA::{control} TO {who};",
         "-- See what could stand in the way of a publication: policies, triggers, foreign keys.",
         f"GRANT VIEW DEFINITION TO {who};",
     ]

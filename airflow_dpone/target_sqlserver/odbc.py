@@ -12,8 +12,8 @@ import pyodbc
 from airflow_dpone.errors import ConfigurationError
 from airflow_dpone.target_sqlserver.connection import FORCED, SqlServerConnection
 
-# A pooled session keeps application locks and settings of whoever had it before; must be said before the first
-# connection of the process.
+# A pooled session keeps application locks and settings of whoever had it before; must be said before the
+# first connection of the process.
 pyodbc.pooling = False
 
 _ACCESS_TOKEN = 1256
@@ -58,7 +58,7 @@ def escaped(value: str) -> str:
     :raises ConfigurationError: ``dpone.config.connection``: NUL, which no ODBC text can hold.
     """
     if "\0" in value:
-        raise ConfigurationError("dpone.config.connection", "A value of the connection holds a NUL character.")
+        raise ConfigurationError("dpone.config.connection", "The connection holds a NUL character.")
     return "{" + value.replace("}", "}}") + "}"
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_dpone.delivery import target_records as tr
-from airflow_dpone.target_sqlserver import batches, digest_statements, stages
+from airflow_dpone.target_sqlserver import digest_statements, stages
+from airflow_dpone.target_sqlserver import publication_statements as batches
 from airflow_dpone.target_sqlserver import statements as sql
 from airflow_dpone.target_sqlserver.quoting import qualified
 from airflow_dpone.wire.types import WireLayout

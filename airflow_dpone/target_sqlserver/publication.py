@@ -8,9 +8,10 @@ import pyodbc
 
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.errors import ConfigurationError, Incident, OutcomeUnknown, TargetBusy
-from airflow_dpone.target_sqlserver import batches, catalog, error_map, gate, stages
+from airflow_dpone.target_sqlserver import catalog, error_map, gate, marks, stages
+from airflow_dpone.target_sqlserver import publication_statements as batches
 from airflow_dpone.target_sqlserver import statements as sql
-from airflow_dpone.target_sqlserver.batches import PublishedTable
+from airflow_dpone.target_sqlserver.publication_statements import PublishedTable
 from airflow_dpone.target_sqlserver.quoting import qualified
 from airflow_dpone.target_sqlserver.session import Row, Session
 from airflow_dpone.target_sqlserver.window_bounds import WindowBounds
@@ -72,7 +73,7 @@ def publish(
         stages.require_columns(session, request.prepared, request.layout)
     except Incident as error:
         return _not_sent(session, request, schemas, "dpone.publish.prepared_identity", error.message)
-    if prepared.mark.state != stages.marks.SEALED:
+    if prepared.mark.state != marks.SEALED:
         text = "the prepared table is not sealed"
         return _not_sent(session, request, schemas, "dpone.publish.prepared_identity", text)
     what = PublishedTable(

@@ -50,7 +50,7 @@ class Session:
         return session
 
     def require_state(self, database: str, lock_timeout_ms: int = LOCK_TIMEOUT_MS) -> None:
-        """Asserts what :meth:`open` set: login triggers, ``user options`` and drivers set them differently."""
+        """Asserts what :meth:`open` set: login triggers, ``user options`` and drivers differ."""
         facts = self.row(sql.SESSION_FACTS)
         problems = sql.session_problems(facts, database, lock_timeout_ms) if facts else ["it is not listed"]
         if problems:

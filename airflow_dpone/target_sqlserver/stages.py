@@ -1,4 +1,4 @@
-"""Staging tables: created with their mark in one transaction, granted once, proved and sealed under a barrier.
+"""Staging tables: created with their mark in one transaction, granted once, proved and sealed by a barrier.
 
 Tables are touched by name *and* object id *and* owner; a name with another mark is never ours. Names are
 unguessable and never used twice, so nothing that is late can write into something new.
@@ -16,7 +16,7 @@ from airflow_dpone.target_sqlserver import digest_statements, marks
 from airflow_dpone.target_sqlserver import statements as sql
 from airflow_dpone.target_sqlserver.catalog import columns_of
 from airflow_dpone.target_sqlserver.marks import Mark
-from airflow_dpone.target_sqlserver.session import Session, milliseconds
+from airflow_dpone.target_sqlserver.session import Row, Session, milliseconds
 from airflow_dpone.wire.digest import DigestSum
 from airflow_dpone.wire.types import WireLayout
 
@@ -147,7 +147,7 @@ def observe(
     schemas: sql.Schemas,
     deadline: Deadline | None = None,
 ) -> tr.StageObservation:
-    """Locks the table, looks that it is the right one, counts and hashes at most ``expected_rows + 1`` rows."""
+    """Locks the table, looks that it is the right one, hashes at most ``expected_rows + 1`` rows."""
     session.execute(sql.lock_stage(schemas, stage.name))
     require(session, stage, schemas)
     require_columns(session, stage, layout)
@@ -160,7 +160,7 @@ def observe(
     return tr.StageObservation(rows, False, DigestSum.from_target_row(answer or (), expected_rows))
 
 
-def _within(session: Session, text: str, deadline: Deadline | None) -> tuple[object, ...]:
+def _within(session: Session, text: str, deadline: Deadline | None) -> Row:
     if deadline is None:
         return session.row(text) or ()
     session.limit(check_deadline(deadline))

@@ -1,8 +1,7 @@
 """The T-SQL of sessions, catalog, gate, receipts and staging tables, by name, each with its purpose.
 
 Identifiers enter through ``quoting`` only, values as ``?`` parameters only, in the order in which they stand.
-The batches of publication and probe are in ``batches``, the digest's in ``digest_statements``, what makes a
-database ready in ``installation_statements``.
+Publication and probe, digest, preflight and installation have modules of their own.
 """
 
 from __future__ import annotations

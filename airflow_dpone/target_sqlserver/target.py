@@ -33,8 +33,8 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
     """One database as a target.
 
     :param where: server, database, login. :param lock_wait_sec: how long a publication waits for the target's
-        lock. :param settle_sec: how long a probe waits for it: at least as long as a server needs to undo what
-        a lost session did.
+        lock. :param settle_sec: how long a probe waits for it: as long as a server may need to undo what a
+        lost session did.
 
     Sessions open when they are first needed and are thrown away after any error, so that nothing goes on in a
     transaction that nobody remembers. A crash survives as the server's own transactions do: every method is

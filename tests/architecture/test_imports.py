@@ -40,11 +40,18 @@ ENTRANCES = {
 
 # Which modules may import a driver, an engine or a framework at all.
 ALLOWED = {
-    # connections: what a connection id stands for; spool.object_store: object stores and their credentials are
-    # Airflow's to know (ObjectStoragePath).
+    # connections: what a connection id stands for; spool.object_store: object stores and their credentials
+    # are Airflow's to know (ObjectStoragePath).
     "airflow": (
-        "operators", "sensors", "triggers", "hooks", "cli", "ui", "connections", "spool.object_store"
-    ),  # fmt: skip
+        "operators",
+        "sensors",
+        "triggers",
+        "hooks",
+        "cli",
+        "ui",
+        "connections",
+        "spool.object_store",
+    ),
     "sqlalchemy": ("journal",),
     "alembic": ("journal",),
     "chdb": ("source_clickhouse.embedded",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -25,9 +26,15 @@ def database() -> Iterator[OwnDatabase]:
     made.drop()
 
 
-@pytest.fixture
-def mssql_lab(database: OwnDatabase) -> Iterator[MssqlLab]:
-    """The database, emptied."""
-    made = MssqlLab(database.where, is_standin=database.is_standin)
+@pytest.fixture(scope="session")
+def connection(database: OwnDatabase) -> Iterator[Any]:
+    """A connection past the product."""
+    made = server.connect(database.where)
     yield made
     made.close()
+
+
+@pytest.fixture
+def mssql_lab(database: OwnDatabase, connection: Any) -> MssqlLab:
+    """The database, emptied."""
+    return MssqlLab(database.where, connection, is_standin=database.is_standin)

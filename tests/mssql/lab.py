@@ -20,7 +20,6 @@ from airflow_dpone.target_sqlserver.session import Session
 from airflow_dpone.target_sqlserver.target import SqlServerTarget
 from airflow_dpone.wire.types import WireLayout
 from tests.contract.target_cases import SCHEMA, Column, Row, sorted_rows
-from tests.mssql.server import connect
 
 _SESSION_LOCK = """
 SET NOCOUNT ON;
@@ -34,7 +33,7 @@ SELECT @rc AS granted;
 class LabTarget(SqlServerTarget):
     """The adapter with what the contract needs around it.
 
-    ``identify(initialise=True)`` stands for an administrator who ran ``target init`` before the first delivery.
+    ``identify(initialise=True)`` stands for an administrator who ran ``target init`` before.
     ``write`` is a plain writer of these tests: one session that holds the grant's lock, one transaction.
     """
 
@@ -114,14 +113,11 @@ def _cell(value: object, kind: str) -> tuple[str, object]:
 class MssqlLab:
     """A database without a table in it."""
 
-    def __init__(self, where: SqlServerConnection, *, is_standin: bool) -> None:
+    def __init__(self, where: SqlServerConnection, connection: Any, *, is_standin: bool) -> None:
         self.where, self.is_standin = where, is_standin
         self._kinds: dict[str, dict[str, str]] = {}
-        self._connection = connect(where)
+        self._connection = connection
         self._empty()
-
-    def close(self) -> None:
-        self._connection.close()
 
     def run(self, text: str, *parameters: object) -> list[Row]:
         cursor = self._connection.cursor()
@@ -171,11 +167,7 @@ class MssqlLab:
     def rows(self, table: str) -> list[Row]:
         cursor = self._connection.cursor()
         cursor.execute(f"SELECT * FROM {self._path(table)}")
-        kinds = [column[1] for column in cursor.description]
-        found = [
-            tuple(uuid.UUID(v) if kind is uuid.UUID or _is_uuid(v) else v for v, kind in zip(row, kinds, strict=True))
-            for row in cursor.fetchall()
-        ]
+        found = [tuple(uuid.UUID(v) if _is_uuid(v) else v for v in row) for row in cursor.fetchall()]
         cursor.close()
         return sorted_rows(found)
 

@@ -1,6 +1,6 @@
 """The server of this suite, from DPONE_TEST_MSSQL, and databases of the tests' own on it.
 
-    python -m tests.mssql.server      # exit code 0, or it says what is missing here
+python -m tests.mssql.server      # exit code 0, or it says what is missing here
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import pyodbc
 
-from airflow_dpone.target_sqlserver import odbc
+from airflow_dpone.errors import Problem
+from airflow_dpone.target_sqlserver import odbc, parity
 from airflow_dpone.target_sqlserver.connection import SqlServerConnection
+from airflow_dpone.target_sqlserver.parity import parity_problems
+from airflow_dpone.target_sqlserver.session import Session
 from tests.mssql import standin
 
 SETTINGS = "DPONE_TEST_MSSQL"
@@ -75,6 +79,11 @@ class OwnDatabase:
         self.is_standin = is_standin(self.admin)
         self.where = replace(self.admin, database=f"dpone_test_{secrets.token_hex(4)}")
         self._run(f"CREATE DATABASE [{self.where.database}]")
+        if self.is_standin:
+            connection = connect(self.where)
+            for text in standin.PREPARED:
+                connection.execute(text)
+            connection.close()
 
     def drop(self) -> None:
         """Gone; whoever is still in it is thrown out by a real server, and awaited on the stand-in."""
@@ -100,6 +109,20 @@ class OwnDatabase:
 def use_standin() -> None:
     """Lets the product's connections send what the stand-in understands."""
     odbc.__dict__["pyodbc"] = _Module()
+    # It takes the stand-in many seconds to parse the batch, in each session anew; once per process is enough.
+    parity.__dict__["parity_problems"] = _ask_once
+
+
+@lru_cache
+def _once() -> list[list[Problem]]:
+    return []
+
+
+def _ask_once(session: Session, database: str) -> list[Problem]:
+    known = _once()
+    if not known:
+        known.append(parity_problems(session, database))
+    return known[0]
 
 
 class _Module:

@@ -1,7 +1,7 @@
-"""Where the TDS stand-in differs from SQL Server, and what the tests do about each: the product knows nothing.
+"""Where the TDS stand-in differs from SQL Server, and what the tests do about it: the product knows nothing.
 
-The suite runs unchanged against a real server; then nothing here is used. Every row says which text of ours the
-stand-in does not take and why another one proves the same.
+The suite runs unchanged against a real server; then nothing here is used. Every row says which text of ours
+the stand-in does not take and why another one proves the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,29 @@ REPLACED = (
     # Has no cast from datetime2 and date to binary, only to varbinary; SQL Server gives both the same bytes.
     (" AS datetime2(7)) AS binary(9))", " AS datetime2(7)) AS varbinary(9))"),
     ("] AS binary(3))", "] AS varbinary(3))"),
+    # Calls itself version 12 with compatibility level 120.
+    ("CAST(SERVERPROPERTY('ProductMajorVersion') AS nvarchar(16))", "N'16'"),
+    ("CAST(d.compatibility_level AS int)", "160"),
+    # Has no row-level security: tables of the tests stand for the views, so that the refusal itself runs.
+    ("sys.security_predicates", "[dbo].[standin_security_predicates]"),
+    ("sys.security_policies", "[dbo].[standin_security_policies]"),
+    # Knows few permissions and says NULL or 0 for the rest: a table of what is denied stands for it.
+    ("HAS_PERMS_BY_NAME(", "[dbo].[standin_has_perms]("),
 )
+
+PREPARED = (
+    "CREATE TABLE [dbo].[standin_security_predicates] (object_id int, target_object_id int)",
+    "CREATE TABLE [dbo].[standin_security_policies] (object_id int, name nvarchar(128), is_enabled bit)",
+    "CREATE TABLE [dbo].[standin_denied] (permission nvarchar(60))",
+    """CREATE FUNCTION [dbo].[standin_has_perms] (@securable nvarchar(400), @class nvarchar(60),
+           @permission nvarchar(60)) RETURNS int AS
+       BEGIN
+         DECLARE @denied int = 0;
+         SELECT @denied = COUNT(*) FROM [dbo].[standin_denied] WHERE permission = @permission;
+         RETURN CASE WHEN @denied > 0 THEN 0 ELSE 1 END;
+       END""",
+)
+"""What a database of the tests needs for the rows above."""
 
 # Counts the bytes of nvarchar as UTF-8.
 DATALENGTH = re.compile(r"DATALENGTH\((s\.\[(?:[^\]]|\]\])+\])\)")

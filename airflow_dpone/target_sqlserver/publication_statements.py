@@ -1,8 +1,8 @@
 """The two batches that decide about a publication: the publication itself, and the probe.
 
 Each is sent whole, with autocommit on, and begins and ends without a transaction. ``?`` stands in the head
-only and is never NULL. The last result is one sentinel row; without it nothing is known. The order of locks is
-the same everywhere: application lock of the target, gate row, receipt key, prepared table, target.
+only and is never NULL. The last result is one sentinel row; without it nothing is known. Locks are taken in
+the same order everywhere: application lock of the target, gate row, receipt key, prepared table, target.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ def publication(what: PublishedTable) -> str:
     Parameters: receipt (:data:`DRAFT_TYPES`), gate, prepared table, limbs, recovery fork, from, to.
     """
     parts = (
-        _head({**DRAFT_TYPES, **GATE_HEAD, **PREPARED_HEAD, **LIMBS_HEAD}, [FORK, *_window_head(what.window)]),
+        _head(
+            {**DRAFT_TYPES, **GATE_HEAD, **PREPARED_HEAD, **LIMBS_HEAD}, [FORK, *_window_head(what.window)]
+        ),
         "DECLARE @n bigint, @deleted bigint, @x int, @found int = 0;",
         _BEGIN,
         _enter_gate(what.schemas, publishing=True),
@@ -162,7 +164,8 @@ _END = """\
 END TRY
 BEGIN CATCH
   SET @err = ERROR_NUMBER();
-  IF @committed = 1 OR (@tx IS NOT NULL AND (XACT_STATE() = 0 OR CURRENT_TRANSACTION_ID() <> @tx)) SET @early = 1;
+  IF @committed = 1 OR (@tx IS NOT NULL AND (XACT_STATE() = 0 OR CURRENT_TRANSACTION_ID() <> @tx))
+    SET @early = 1;
   IF XACT_STATE() <> 0 ROLLBACK TRANSACTION;
   SELECT CASE WHEN @early = 1 THEN 'ended_early' ELSE 'rolled_back' END AS outcome, @err AS error_number;
   RETURN;
@@ -296,8 +299,8 @@ def _write_receipt(schemas: Schemas) -> str:
      @deleted, SYSUTCDATETIME(), @fork, 'full', @tx, @@SPID);
   IF ROWCOUNT_BIG() <> 1 THROW 51018, 'dpone.publish.receipt_not_written', 1;
   UPDATE {schemas.gate}
-     SET in_flight_operation_id = NULL, last_operation_id = @operation_id, last_intent_sha256 = @intent_sha256,
-         last_receipt_sha256 = @receipt_sha256
+     SET in_flight_operation_id = NULL, last_operation_id = @operation_id,
+         last_intent_sha256 = @intent_sha256, last_receipt_sha256 = @receipt_sha256
    WHERE target_key = @target_key AND fence = @fence AND in_flight_operation_id = @operation_id;
   IF ROWCOUNT_BIG() <> 1 THROW 51019, 'dpone.publish.gate_changed', 1;
 {_SAME_TRANSACTION}"""
