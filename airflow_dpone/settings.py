@@ -28,7 +28,13 @@ from airflow_dpone.errors import CATALOGUE, ConfigurationError, Problem
 
 MIB = 1024 * 1024
 SOURCE_SCHEMES = ("chdb",)
-TARGET_SCHEMES = ("duckdb",)
+TARGET_SCHEMES = ("duckdb", "mssql")
+_FORMS = {
+    "chdb": "chdb:///absolute/path",
+    "duckdb": "duckdb:///absolute/path",
+    "mssql": "mssql://user@host:1433/database",
+}
+_SERVERS = ("mssql",)
 Strategy = Literal["window_replace", "full_refresh"]
 Writer = Literal["embedded", "tds", "bcp", "sqlclient"]
 OnEmpty = Literal["publish", "fail_if_target_has_rows", "fail"]
@@ -153,14 +159,18 @@ def check_uri(schemes: tuple[str, ...], value: str) -> str:
     if "://" not in value:
         return value
     parts = urlsplit(value)
-    expected = " or ".join(f"{scheme}:///absolute/path" for scheme in schemes)
     if parts.password:
         raise PydanticCustomError(
             "dpone.config.secret_in_uri",
             "the URI carries a password, which would be shown in logs and in the UI",
         )
+    expected = _FORMS[parts.scheme if parts.scheme in schemes else schemes[0]]
     if parts.scheme not in schemes:
-        text = f"scheme {parts.scheme!r} is not supported; use {expected}"
+        text = f"scheme {parts.scheme!r} is not supported; use {' or '.join(_FORMS[one] for one in schemes)}"
+    elif parts.scheme in _SERVERS:
+        if parts.netloc:
+            return value  # what else it says is read where a server is opened
+        text = f"names no server; use {expected}"
     elif parts.netloc or not parts.path.startswith("/") or parts.path == "/":
         text = f"the path must be absolute: {expected}"
     elif parts.query or parts.fragment:
@@ -202,7 +212,9 @@ class Route(_Settings):
 
     :param source: ``chdb:///absolute/dir`` (Airflow connection ids come with a later version).
     :param source_table: ``(database, table)``.
-    :param target: ``duckdb:///absolute/file.duckdb`` (likewise).
+    :param target: an Airflow connection id (type ``mssql`` or ``odbc``), or
+        ``mssql://user@host:1433/database`` for a login without a password, or
+        ``duckdb:///absolute/file.duckdb``.
     :param target_table: ``(schema, table)``.
     :param window_column: the *source* column that the window cuts; None only with ``full_refresh``.
     :param columns: None for all columns under the same names, a list of names, or a dict source -> target.

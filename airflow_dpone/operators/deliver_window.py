@@ -25,7 +25,8 @@ class DeliverWindowOperator(BaseOperator):
     the window again as the next generation. Everything is checked in ``execute``, all problems in one error.
 
     :param source: ``chdb:///absolute/dir``. :param source_table: ``(database, table)``.
-    :param target: ``duckdb:///absolute/file.duckdb``. :param target_table: ``(schema, table)``.
+    :param target: Airflow connection id of a SQL Server database (type ``mssql`` or ``odbc``), or a URI as in
+        ``Route``. :param target_table: ``(schema, table)``.
     :param window_column: source column that the window cuts. :param columns: all, a list, or source ->
         target.
     :param strategy: ``window_replace`` or ``full_refresh``.

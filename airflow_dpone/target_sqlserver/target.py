@@ -103,6 +103,11 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
 
     # ---- admission --------------------------------------------------------------------------------
 
+    def initialise(self) -> str:
+        """What ``target init`` does: schemas, tables, identity; returns the GUID."""
+        with self._session("making the database ready") as session:
+            return installation.initialise(session, self.schemas)
+
     def identify(self, schema: str, table: str, *, initialise: bool) -> tr.TargetIdentity:
         """Installation, stored names, incarnation, gate. Creates nothing: that is ``target init``.
 

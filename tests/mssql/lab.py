@@ -12,7 +12,7 @@ import pyarrow as pa
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.ports import Deadline
 from airflow_dpone.errors import SourceDataError
-from airflow_dpone.target_sqlserver import error_map, installation, stages
+from airflow_dpone.target_sqlserver import error_map, stages
 from airflow_dpone.target_sqlserver import statements as sql
 from airflow_dpone.target_sqlserver.connection import SqlServerConnection
 from airflow_dpone.target_sqlserver.quoting import qualified, quoted
@@ -43,8 +43,7 @@ class LabTarget(SqlServerTarget):
 
     def identify(self, schema: str, table: str, *, initialise: bool) -> tr.TargetIdentity:
         if initialise:
-            with self._session("making the database ready") as session:
-                installation.initialise(session, self.schemas)
+            self.initialise()
         return super().identify(schema, table, initialise=initialise)
 
     def versions(self) -> Mapping[str, str]:
@@ -63,7 +62,7 @@ class LabTarget(SqlServerTarget):
             return tr.WriterObservation("timeout", None)
         kinds = {c.name: str(c.pair.sql_type) for c in layout.columns}
         with error_map.mapped("writing a staging table"):
-            session = Session.open(self.where)
+            session = Session.open(self.where, application="dpone tests")
             try:
                 session.execute(_SESSION_LOCK, sql.stage_lock(token_sha256))
                 mark = stages.require(session, stage, self.schemas).mark

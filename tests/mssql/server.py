@@ -88,6 +88,7 @@ class OwnDatabase:
     def drop(self) -> None:
         """Gone; whoever is still in it is thrown out by a real server, and awaited on the stand-in."""
         name = self.where.database
+        standin.close_all()
         if not self.is_standin:
             self._run(f"ALTER DATABASE [{name}] SET SINGLE_USER WITH ROLLBACK IMMEDIATE")
         for left in reversed(range(20)):

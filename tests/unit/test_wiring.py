@@ -41,11 +41,35 @@ def test_the_call_itself_is_checked_all_at_once(tmp_path: Path) -> None:
     assert set(found) == {"spool", "deadline_sec", "lease_ttl_sec", "custody_wait_sec"}
 
 
-@pytest.mark.parametrize("side", ["source", "target"])
-def test_a_connection_id_is_not_read_yet(tmp_path: Path, side: str) -> None:
-    assert refused(tmp_path, {side: "my_connection"}) == {side: "dpone.config.uri"}
+def test_a_connection_id_of_a_source_is_not_read_yet(tmp_path: Path) -> None:
+    assert refused(tmp_path, {"source": "my_connection"}) == {"source": "dpone.config.uri"}
     with pytest.raises(ConfigurationError, match="later version"):
-        plan(Route(**{**ROUTE, side: "my_connection"}), DAY)
+        plan(Route(**{**ROUTE, "source": "my_connection"}), DAY)
+
+
+def test_a_target_s_connection_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refused(tmp_path, {"target": "not_there"}) == {"target": "dpone.config.connection"}
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", "mssql://loader:hunter2@sql.example:1444/dwh")
+    found = wiring.sql_server("warehouse")
+    assert (str(found), found.user, found.password) == ("sql.example,1444/dwh", "loader", "hunter2")
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", "postgres://loader:hunter2@sql.example/dwh")
+    refusal = refused(tmp_path, {"target": "other", "writer": "embedded"})
+    assert refusal == {"connection other": "dpone.config.connection", "writer": "dpone.config.writer"}
+
+
+def test_a_server_s_uri_is_checked_with_the_rest(tmp_path: Path) -> None:
+    found = refused(tmp_path, {"target": "mssql://sql.example/dwh", "limits": {"parallelism": 2}})
+    assert found == {"target": "dpone.config.uri", "limits.parallelism": "dpone.config.later"}
+
+
+def test_a_server_has_a_writer_of_its_own() -> None:
+    from airflow_dpone.bulk_writer.writer import TdsWriter
+    from airflow_dpone.target_sqlserver.target import SqlServerTarget
+
+    route = Route(**{**ROUTE, "target": "mssql://loader@localhost/dwh"})
+    target, writer = wiring._target_and_writer(route)
+    assert isinstance(target, SqlServerTarget)
+    assert isinstance(writer, TdsWriter)
 
 
 def test_a_requester_has_all_its_names() -> None:
