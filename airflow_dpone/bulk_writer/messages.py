@@ -14,8 +14,8 @@ from functools import cache
 from importlib import resources
 from typing import Any, NoReturn, Protocol
 
-import jsonschema
 import rfc8785
+from jsonschema_rs import Draft202012Validator
 
 PROTOCOL = "dpone.tds-writer.v1"
 PROOF_CAPABILITY = "tds-session-applock-v1"
@@ -166,14 +166,15 @@ def _no_constant(_: str) -> NoReturn:
 
 def _check(kind: Kind, body: object) -> None:
     """A message of the library would hold what it found, so only the rule and the place are told."""
-    found = next(_validator(kind).iter_errors(body), None)
-    if found is not None:
-        # A place is made of names of the schema; under a key that it does not know there is none.
-        place = "/".join(str(part) for part in found.absolute_path) or "its top"
-        raise ProtocolFault(f"{kind}: {found.validator} is broken at {place}")
+    validator = _validator(kind)
+    if validator.is_valid(body):
+        return
+    found = next(validator.iter_errors(body))
+    place = "/".join(map(str, found.instance_path)) or "its top"
+    raise ProtocolFault(f"{kind}: {found.kind.name} is broken at {place}")
 
 
 @cache
-def _validator(kind: Kind) -> jsonschema.Draft202012Validator:
+def _validator(kind: Kind) -> Draft202012Validator:
     schema = resources.files("airflow_dpone.bulk_writer").joinpath(f"schemas/{kind}.schema.json")
-    return jsonschema.Draft202012Validator(json.loads(schema.read_text(encoding="utf-8")))
+    return Draft202012Validator(json.loads(schema.read_text(encoding="utf-8")))

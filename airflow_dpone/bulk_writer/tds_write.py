@@ -20,6 +20,9 @@ from airflow_dpone.bulk_writer.tds_session import Custody, Json, NoAnswer, Sessi
 from airflow_dpone.target_sqlserver.quoting import qualified
 from airflow_dpone.wire.types import LAYOUT_METADATA_KEY
 
+# The core panics on a decimal that does not begin at a multiple of 16 bytes; a stream promises 8.
+_ALIGNED = pyarrow.ipc.IpcReadOptions(ensure_alignment=pyarrow.ipc.Alignment.At64Byte)
+
 
 class Rows:
     """The Arrow stream of one chunk; it is whole only when the frame after it says so.
@@ -43,7 +46,7 @@ class Rows:
             raise
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        with pyarrow.ipc.open_stream(self._stream) as reader:
+        with pyarrow.ipc.open_stream(self._stream, options=_ALIGNED) as reader:
             named = (reader.schema.metadata or {}).get(LAYOUT_METADATA_KEY)
             if named != self._request["layout_sha256"].encode("ascii"):
                 raise messages.ProtocolFault("the rows are of another layout than the request")
@@ -120,7 +123,7 @@ class Write:
         try:
             locked = session.take_lock(self._request)
         except NoAnswer as error:
-            raise self._stop(Outcome.FAILURE, Diagnostic.SESSION) from error
+            raise self._stop(Outcome.CUSTODY_LOST, Diagnostic.SESSION_LOST) from error
         if not locked:
             raise Stop(Outcome.CUSTODY_LOST, Diagnostic.LOCK_REFUSED)
         batches = self._rows.batches()

@@ -26,7 +26,7 @@ def add_to(commands: Any) -> None:
     permissions = actions.add_parser(
         "permissions",
         help="print the GRANTs that a delivery needs",
-        description="Print the GRANTs that the login of a delivery needs, and nothing else. Nothing is opened. "
+        description="Print the GRANTs that the login of a delivery needs, nothing else. Nothing is opened. "
         "Exit code: 0 printed, 2 wrong usage.",
     )
     _add_target(permissions)
@@ -51,8 +51,8 @@ def run_init(chosen: argparse.Namespace) -> Answer:
         "schema": "dpone.target-init.v1",
         "database": where.database,
         "control_schema": where.control_schema,
+        "stage_schema": where.stage_schema,
     }
-    names["stage_schema"] = where.stage_schema
     if chosen.print:
         from airflow_dpone.target_sqlserver.installation_statements import install_script
 

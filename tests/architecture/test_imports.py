@@ -59,6 +59,7 @@ ALLOWED = {
     "duckdb": ("target_embedded",),
     "pyodbc": ("target_sqlserver", "bulk_writer"),
     "mssql_python": ("bulk_writer.child_tds",),
+    "jsonschema_rs": ("bulk_writer.messages",),
     "mssql_py_core": ("bulk_writer.child_tds",),
     "subprocess": ("bulk_writer.supervisor", "wire.encoder_process"),
     "multiprocessing": ("bulk_writer.supervisor",),

@@ -90,8 +90,8 @@ class Connection:
 
 POOL: dict[str, list[pyodbc.Connection]] = {}
 """Sessions of the product that were closed without a transaction. A new session costs the stand-in seconds of
-work for its first statements; one that has nothing open is as good as new, since the product takes no lock and
-makes no table that outlives its transaction. Tests of broken sessions call :func:`close_all` first."""
+work for its first statements; one that has nothing open is as good as new, since the product takes no lock
+and makes no table that outlives its transaction. Tests of broken sessions call :func:`close_all` first."""
 
 
 def _is_clean(connection: pyodbc.Connection) -> bool:

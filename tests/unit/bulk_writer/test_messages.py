@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from typing import Any
 
+import jsonschema
 import pytest
 import rfc8785
 
@@ -243,6 +245,22 @@ def test_half_a_surrogate_is_not_sent() -> None:
 def test_a_result_says_neither_more_nor_less_than_its_outcome(changed: dict[str, Any], rule: str) -> None:
     with pytest.raises(ProtocolFault):
         messages.encode(Kind.WRITE_RESULT, BODIES[Kind.WRITE_RESULT] | changed)
+
+
+@EACH
+def test_another_library_reads_the_schemas_as_we_do(kind: Kind) -> None:
+    judge = jsonschema.Draft202012Validator(json.loads((SHARED / f"{kind}.schema.json").read_text()))
+    body = BODIES[kind]
+    assert judge.is_valid(body)
+    others: list[Any] = [None, True, -1, 0, 1.5, 2**53, "", "x" * 200, [], {}, [None], {"spid": 1}]
+    for name, other in itertools.product(body, others):
+        changed = {**body, name: other}
+        try:
+            messages.encode(kind, changed)
+            admitted = True
+        except ProtocolFault as fault:
+            admitted = "is broken" not in str(fault)
+        assert admitted == judge.is_valid(changed), (name, other)
 
 
 def test_a_fault_never_shows_what_was_sent() -> None:

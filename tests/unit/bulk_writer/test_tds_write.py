@@ -174,6 +174,22 @@ def test_every_option_of_the_load_is_said() -> None:
     }
 
 
+def test_every_buffer_begins_where_the_core_can_read_it() -> None:
+    """Seen: it panics on a decimal at an odd multiple of 8 bytes, which is where a stream may put one."""
+    places: list[int] = []
+
+    class Looking(Core):
+        def bulkcopy_arrow(self, table: str, source: Iterator[pa.RecordBatch], **options: Any) -> Any:
+            batches = list(source)
+            buffers = [one for batch in batches for column in batch.columns for one in column.buffers()]
+            places.extend(one.address % 64 for one in buffers if one is not None)
+            return super().bulkcopy_arrow(table, iter(batches), **options)
+
+    odd = [pa.concat_batches([BATCH.slice(0, n), BATCH]) for n in range(1, len(NEW))]
+    assert ended(write(Looking(), stream_of(BATCH, *odd)))[0] == "success"
+    assert set(places) == {0}
+
+
 def test_without_rows_nothing_is_copied() -> None:
     core = Core()
     said = write(core, stream_of())
@@ -260,6 +276,16 @@ def test_a_grant_that_ends_in_the_load_proves_nothing() -> None:
     sealed = core.with_custody(5, str(Mark(OWNER, SEALED, None, 7)))
     core.in_the_load = lambda core: core.become(custody=sealed)
     assert ended(write(core)) == ("custody_lost", "session_changed")
+
+
+def test_a_lock_that_is_not_answered_is_none() -> None:
+    class Silent(Core):
+        def _answer_to(self, statement: str) -> list[tuple[Any, ...]]:
+            if "sp_getapplock" in statement:
+                raise RuntimeError("Connection closed by server")
+            return super()._answer_to(statement)
+
+    assert ended(write(Silent())) == ("custody_lost", "session_lost")
 
 
 def test_a_session_that_dies_before_the_load_has_lost_its_lock() -> None:
