@@ -64,7 +64,7 @@ SUITES = (
     # Planned suites stand here before they exist: without them, green would look like a proof on servers.
     Suite("postgresql", required=False, missing="this version has no journal on PostgreSQL"),
     Suite("clickhouse-server", required=False, missing="this version reads ClickHouse through chDB only"),
-    Suite("mssql", required=False, missing="this version does not write to SQL Server yet"),
+    Suite("mssql", required=False, missing="DPONE_TEST_MSSQL names no server"),
     Suite("browser", required=False, missing="this version has no pages in the Airflow UI"),
 )
 

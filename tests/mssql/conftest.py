@@ -14,8 +14,8 @@ from tests.mssql.server import OwnDatabase
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The stand-in takes many seconds to parse a batch on a busy machine; a signal of the usual limit would look
-    like an error of the driver."""
+    """The stand-in takes many seconds to parse a batch on a busy machine; the signal of the usual limit would
+    look like an error of the driver."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.timeout(900))
