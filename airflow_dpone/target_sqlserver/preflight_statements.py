@@ -76,10 +76,7 @@ def rights_to_deliver(schema: str, table: str, schemas: Schemas) -> list[Right]:
     stage = quoted(schemas.stage)
     return [
         *((path, "OBJECT", right, f"ON {path}") for path, rights in objects for right in rights),
-        *(
-            (stage, "SCHEMA", right, f"ON SCHEMA::{stage}")
-            for right in ("ALTER", "SELECT", "INSERT", "UPDATE")
-        ),
+        *((stage, "SCHEMA", right, f"ON SCHEMA::{stage}") for right in ("ALTER", "SELECT", "INSERT")),
         (None, "DATABASE", "CREATE TABLE", ""),
     ]
 
