@@ -23,11 +23,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import mssql_py_core
 import pyarrow as pa
 
 from airflow_dpone.bulk_writer.child_tds import core_options
@@ -35,6 +35,7 @@ from airflow_dpone.bulk_writer.writer import TdsWriter
 from airflow_dpone.delivery.ports import Deadline
 from airflow_dpone.delivery.target_records import StageRef
 from airflow_dpone.target_sqlserver import installation
+from airflow_dpone.target_sqlserver.connection import SqlServerConnection
 from airflow_dpone.target_sqlserver.session import Session
 from airflow_dpone.target_sqlserver.target import SqlServerTarget
 from airflow_dpone.wire.from_raw import to_target_batch
@@ -66,7 +67,7 @@ class Bench:
     :param batches: all rows, as a sealed chunk has them.
     """
 
-    def __init__(self, where: server.SqlServerConnection, layout: WireLayout, batches: list[pa.RecordBatch]) -> None:
+    def __init__(self, where: SqlServerConnection, layout: WireLayout, batches: list[pa.RecordBatch]) -> None:
         self._where, self._layout, self._batches = where, layout, batches
         self._rows = sum(batch.num_rows for batch in batches)
 
@@ -75,22 +76,27 @@ class Bench:
         yield self._best(name, "bare core", 0, self._rows, passes, self._bare)
         for writers in WRITERS:
             rows = writers * self._rows
-            yield self._best(name, "writer", writers, rows, passes, lambda n=writers: self._writers(n))
-        yield self._best(name, "writer without a row", 1, 0, passes, lambda: self._writers(1, []))
+            yield self._best(name, "writer", writers, rows, passes, partial(self._writers, writers))
+        yield self._best(name, "writer without a row", 1, 0, passes, partial(self._writers, 1, []))
         yield self._best(name, "digest", 0, self._rows, passes, self._digest)
 
     @staticmethod
-    def _best(
-        table: str, step: str, writers: int, rows: int, passes: int, work: Callable[[], float]
-    ) -> Load:
+    def _best(table: str, step: str, writers: int, rows: int, passes: int, work: Callable[[], float]) -> Load:
         seconds = min(work() for _ in range(passes))
         return Load(table, step, writers, rows, round(seconds, 3), int(rows / seconds), passes)
 
     def _bare(self) -> float:
+        import mssql_py_core
+
         stage, _ = self._stage()
         connection = mssql_py_core.PyCoreConnection(core_options(self._where))
         names = [(ordinal, column.name) for ordinal, column in enumerate(self._layout.columns)]
-        options = {"column_mappings": names, "table_lock": True, "keep_nulls": True, "timeout": int(PATIENCE_SEC)}
+        options = {
+            "column_mappings": names,
+            "table_lock": True,
+            "keep_nulls": True,
+            "timeout": int(PATIENCE_SEC),
+        }
         began = time.perf_counter()
         said = connection.cursor().bulkcopy_arrow(
             self._where.schemas.stage_path(stage.name),

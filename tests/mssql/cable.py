@@ -16,8 +16,8 @@ _BLOCK = 65_536
 class Cable:
     """Accepts on this machine and carries bytes to the server and back.
 
-    :param where: the server. :param swallows_the_end: a client that goes away is not told to the server, as by
-        a lost host or some proxies.
+    :param where: the server.
+    :param swallows_the_end: the server is not told of a client that goes away, as by a lost host.
     """
 
     def __init__(self, where: SqlServerConnection, *, swallows_the_end: bool = False) -> None:
