@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from dataclasses import replace
 import pyodbc
 import pytest
 
+from airflow_dpone.cli.arguments import main
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.errors import ConfigurationError, TargetBusy
 from airflow_dpone.target_sqlserver import installation_statements, preflight_statements
@@ -81,6 +83,31 @@ def test_the_printed_script_does_what_the_command_does(lab: MssqlLab) -> None:
         assert target.initialise() == made
     for name in ("installation", "target_gate", "delivery_receipt"):
         lab.run(f"DROP TABLE [ctl].[{name}]")
+
+
+def test_the_command_reads_an_airflow_connection(
+    lab: MssqlLab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As an administrator runs it; the password is in no output."""
+    lab.run("DELETE FROM [dpone].[installation]")
+    where = lab.where
+    connection = {
+        "conn_type": "mssql",
+        "host": where.server,
+        "port": where.port,
+        "login": where.user,
+        "password": where.password,
+        "schema": where.database,
+        "extra": {"trust_server_certificate": where.trust_server_certificate},
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(connection))
+    assert main(["target", "init", "--target", "warehouse"]) == 0
+    out, err = capsys.readouterr()
+    said = json.loads(out.splitlines()[-1])
+    with SqlServerTarget(where) as target:
+        found = target.identify("shop", "orders", initialise=True)
+    assert (said["installation_id"], said["database"]) == (found.installation_id, where.database)
+    assert where.password not in out + err
 
 
 def test_tables_of_another_version_are_refused(lab: MssqlLab) -> None:

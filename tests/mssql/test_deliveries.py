@@ -77,7 +77,7 @@ def test_a_delivery_that_was_interrupted_is_finished_by_the_next_call(world: Mss
 
     with pytest.raises(KeyboardInterrupt):
         world.deliver(observer=stop)
-    assert passed[-1] == point
+    assert point in passed
     assert world.deliver(**HIGHER_TRY).state == "COMPLETED"
     assert problems(world) == []
 
