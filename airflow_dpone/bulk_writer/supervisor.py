@@ -72,7 +72,14 @@ class WriterProcess:
             for pipe in (self._process.stdin, self._process.stdout, self._process.stderr)
         )
         self._reading = {self._out, self._err}
-        self._exit = os.pidfd_open(self._process.pid)
+        self._exit = -1
+        try:
+            self._exit = os.pidfd_open(self._process.pid)
+        except OSError:
+            self._process.kill()
+            self._process.wait()
+            self._close_all()
+            raise
         for pipe in (self._request, self._secret, self._rows, self._out, self._err):
             os.set_blocking(pipe, False)
 
@@ -127,12 +134,15 @@ class WriterProcess:
         self._signal(signal.SIGKILL)  # what it may have started; the group is there until it is reaped
         if gone:
             self._process.wait()
+        self._close_all()
+        return gone
+
+    def _close_all(self) -> None:
         self._close(self._secret, self._rows, self._exit)
         self._secret = self._rows = self._exit = -1
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             with suppress(OSError):
                 cast("IO[bytes]", pipe).close()
-        return gone
 
     def _send(self, pipe: int, data: bytes | memoryview) -> None:
         rest = memoryview(data).cast("B")

@@ -161,6 +161,15 @@ def test_a_process_that_cannot_be_started_is_a_failure(monkeypatch: pytest.Monke
     assert (said.outcome, said.diagnostic_code) == ("failure", "dpone.writer.not_started")
 
 
+def test_a_process_that_cannot_be_watched_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    said = write("hang")
+    assert (said.outcome, said.diagnostic_code) == ("failure", "dpone.writer.not_started")
+
+
 def test_what_cannot_be_asked_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "WriterProcess", None)
     where = SqlServerConnection("127.0.0.1", "shop", 1, "dpone", "x" * 2000)
