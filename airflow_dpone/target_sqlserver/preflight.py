@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.errors import Problem
-from airflow_dpone.target_sqlserver import catalog, parity
+from airflow_dpone.target_sqlserver import catalog, installation, parity
 from airflow_dpone.target_sqlserver import preflight_statements as sql
 from airflow_dpone.target_sqlserver.digest_statements import CERTIFIED_COLUMNS
 from airflow_dpone.target_sqlserver.session import Session
@@ -44,6 +44,10 @@ def describe(session: Session, table: catalog.StoredTable, schemas: Schemas) -> 
     warnings: list[str] = []
     if not hidden:
         rights = sql.rights_to_deliver(table.schema, table.table, schemas)
+        if installation.installation_id(session, schemas) is None:
+            # `target init` is what is missing then, and a plan says so by itself.
+            ours = (schemas.installation, schemas.gate, schemas.receipt)
+            rights = [right for right in rights if right[0] not in ours]
         problems += _right_problems(session, rights, "dpone.target.permission")
         found, warnings = _table_problems(session, table)
         problems += found

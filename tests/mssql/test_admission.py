@@ -62,6 +62,9 @@ def test_a_database_that_is_not_ready_is_refused_and_stays_as_it_is(lab: MssqlLa
             target.identify("shop", "orders", initialise=True)
     assert caught.value.code == "dpone.target.not_initialised"
     assert "target init" in caught.value.next_action
+    if lab.is_standin:  # and the rights on what is not there are not asked for
+        lab.run("INSERT INTO [dbo].[standin_denied] VALUES (N'INSERT')")
+        assert {problem.where for problem in described(lab).problems} == {"[shop].[orders]", "[dpone_stage]"}
     assert lab.run("SELECT COUNT(*) FROM [dpone].[installation]") == [(0,)]
 
 
