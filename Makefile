@@ -16,7 +16,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP PIP_USER PIP_TARGET PIP_PREFIX PIP_
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help test demo lint format docs constraints clean
+.PHONY: help test demo lint format docs soak mutants constraints clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -36,6 +36,14 @@ format: $(VENV)/installed ## let ruff rewrite what it can
 
 docs: $(VENV)/installed ## write the pages of docs/reference that are made from the code
 	@$(PY) docs/generate.py
+
+STEPS ?= 300000
+SEED ?= $(shell date +%s)
+soak: $(VENV)/installed ## the machine of tests/machine for longer: make soak STEPS=300000 SEED=1
+	@DPONE_TEST_MACHINE_STEPS=$(STEPS) DPONE_TEST_MACHINE_SEED=$(SEED) $(PY) -m pytest -q tests/machine/test_machine.py
+
+mutants: $(VENV)/installed ## break the code in one place at a time: each time a test must fail
+	@$(PY) -m tests.mutants
 
 # The rule's recipe is one shell, so that a failure stops it; the stamp is written last.
 $(VENV)/installed: pyproject.toml constraints.txt

@@ -27,14 +27,15 @@ from pydantic_core import PydanticCustomError
 from airflow_dpone.errors import CATALOGUE, ConfigurationError, Problem
 
 MIB = 1024 * 1024
-SOURCE_SCHEMES = ("chdb",)
+SOURCE_SCHEMES = ("chdb", "clickhouse")
 TARGET_SCHEMES = ("duckdb", "mssql")
 _FORMS = {
     "chdb": "chdb:///absolute/path",
     "duckdb": "duckdb:///absolute/path",
+    "clickhouse": "clickhouse://user@host:9000?secure=false",
     "mssql": "mssql://user@host:1433/database",
 }
-_SERVERS = ("mssql",)
+_SERVERS = ("clickhouse", "mssql")
 Strategy = Literal["window_replace", "full_refresh"]
 Writer = Literal["embedded", "tds", "bcp", "sqlclient"]
 OnEmpty = Literal["publish", "fail_if_target_has_rows", "fail"]
@@ -145,12 +146,18 @@ class Options(_Settings):
     :param take_over_target: let this route replace the route that owned the target so far (journaled).
     :param fail_on_null: a Nullable source column may feed a NOT NULL target column; its first NULL stops the
         delivery. The one option that is identity: what is planned keeps it.
+    :param allow_ttl: a source table may have a TTL, as long as no row of the window goes within a day. A
+        column with a TTL stays refused.
+    :param accept_unseen_row_policies: go on although the source's user may not see row policies, which could
+        hide rows from it. The evidence says so.
     :param embedded_lock_wait_sec: how long a second process waits for an embedded engine's directory.
     """
 
     on_empty: OnEmpty = "publish"
     take_over_target: bool = False
     fail_on_null: bool = False
+    allow_ttl: bool = False
+    accept_unseen_row_policies: bool = False
     embedded_lock_wait_sec: float = Field(default=30.0, ge=0, le=3_600)
 
 
@@ -210,7 +217,8 @@ def _column_pairs(value: object) -> object:
 class Route(_Settings):
     """One source table to one target table. Raises one ConfigurationError that names every wrong field.
 
-    :param source: ``chdb:///absolute/dir`` (Airflow connection ids come with a later version).
+    :param source: an Airflow connection id (type ``clickhouse``, native port), or
+        ``clickhouse://user@host:9000?secure=true`` for a user without a password, or ``chdb:///absolute/dir``.
     :param source_table: ``(database, table)``.
     :param target: an Airflow connection id (type ``mssql`` or ``odbc``), or
         ``mssql://user@host:1433/database`` for a login without a password, or

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from pydantic_core import PydanticCustomError
+
 from airflow_dpone.errors import ConfigurationError, Problem
-from airflow_dpone.settings import Route, uri_path
+from airflow_dpone.settings import TARGET_SCHEMES, Route, check_uri, uri_path
 
 if TYPE_CHECKING:
     from airflow_dpone.delivery.ports import (
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     )
     from airflow_dpone.delivery.records import DeliveryResult, Plan, Requester
     from airflow_dpone.delivery.window import Window
+    from airflow_dpone.journal.address import JournalAddress
     from airflow_dpone.target_embedded.target import EmbeddedTarget
     from airflow_dpone.target_sqlserver.connection import SqlServerConnection
 
@@ -39,7 +42,7 @@ def deliver(
     route: Route,
     window: Window,
     *,
-    journal: str | Path,
+    journal: str | Path | JournalAddress,
     spool: str | Path,
     requester: Requester,
     rerun: bool = False,
@@ -55,7 +58,8 @@ def deliver(
 
     :param route: what goes where. :param window: ``Window(start, end)``, or ``Window.full()`` for a full
         refresh.
-    :param journal: path of a SQLite file, or a SQLAlchemy URL; must be migrated (``db migrate``).
+    :param journal: path of a SQLite file, or a SQLAlchemy URL (``postgresql://user@host/database``); must be
+        migrated (``db migrate``).
     :param spool: directory for sealed chunks, made if absent, private to the user; or the URL of a place in
         an object store that every worker reaches (``s3://bucket/prefix``).
     :param requester: who asks; the same requester resumes, another one is refused while this one is
@@ -110,7 +114,7 @@ class Places:
     """Where journal and spool are, which machine they take this one for (None: /etc/machine-id), and the
     connection of a spool's URL."""
 
-    journal: str | Path
+    journal: str | Path | JournalAddress
     spool: str | Path
     host_id: str | None = None
     spool_conn_id: str | None = None
@@ -133,7 +137,8 @@ class open_ports:  # noqa: N801 - used as a function
         self._stack = ExitStack()
 
     def __enter__(self) -> Ports:
-        from airflow_dpone.delivery.ports import Ports, SystemClock
+        from airflow_dpone.delivery.clock import SystemClock
+        from airflow_dpone.delivery.ports import Ports
 
         source = _source(self._route)
         target, writer = _target_and_writer(self._route)
@@ -164,9 +169,10 @@ def open_recovery(target: str, places: Places) -> Iterator[RecoveryPorts]:
     :param target: the target's URI or connection id. Raises ConfigurationError, or JournalError as a delivery
         does.
     """
-    from airflow_dpone.delivery.ports import RecoveryPorts, SystemClock
+    from airflow_dpone.delivery.clock import SystemClock
+    from airflow_dpone.delivery.ports import RecoveryPorts
 
-    opened = _target(target)
+    opened = _target(_checked(target))
     with _open_journal(places) as journal, _open_spool(places) as spool:
         yield RecoveryPorts(spool=spool, target=opened, journal=journal, clock=SystemClock())
 
@@ -185,15 +191,7 @@ def call_problems(
     places: Places, deadline_sec: float, lease_ttl_sec: float, custody_wait_sec: float = 0.0
 ) -> list[Problem]:
     """What is wrong with a call's own parameters, all of it; opens nothing."""
-    problems = []
-    if not isinstance(places.journal, str | Path) or not str(places.journal):
-        text = (
-            "must be the path of a SQLite file, made by `python -m airflow_dpone db migrate --journal PATH`"
-        )
-        problems.append(Problem("dpone.config.field", "journal", text))
-    elif "://" not in str(places.journal) and not os.path.isabs(places.journal):
-        problems.append(Problem("dpone.config.field", "journal", "must be an absolute path"))
-    problems += spool_problems(places)
+    problems = [*journal_problems(places.journal), *spool_problems(places)]
     low, high = LEASE_TTL_SEC
     tiny = math.ulp(0.0)
     for name, value, least, most, bounds in (
@@ -205,6 +203,25 @@ def call_problems(
         if not number or not least <= value <= most:
             problems.append(Problem("dpone.config.field", name, f"must be a number {bounds}"))
     return problems
+
+
+def journal_problems(where: object) -> list[Problem]:
+    """What is wrong with the address of the journal."""
+    from airflow_dpone.journal.address import JournalAddress
+
+    if not isinstance(where, str | Path | JournalAddress) or not str(where):
+        text = (
+            "must be the path of a SQLite file or a URL postgresql://HOST/DATABASE, made ready by "
+            "`python -m airflow_dpone db migrate --journal URL_OR_PATH`"
+        )
+        return [Problem("dpone.config.field", "journal", text)]
+    if isinstance(where, str | Path) and "://" not in str(where) and not os.path.isabs(where):
+        return [Problem("dpone.config.field", "journal", "must be an absolute path")]
+    try:
+        JournalAddress.of(where)
+    except ConfigurationError as error:
+        return [Problem(error.code, "journal", error.message)]
+    return []
 
 
 def _kind_problems(route: object, window: object, requester: object) -> list[Problem]:
@@ -256,7 +273,7 @@ def spool_problems(places: Places) -> list[Problem]:
 
 
 def _endpoint(field: str, value: str, scheme: str) -> str:
-    """The path of a URI; connection ids belong to the operator, which reads them."""
+    """The path of an embedded engine's URI."""
     if "://" not in value:
         text = (
             f"{value!r} is no URI: use {scheme}:///absolute/path (connection ids come with a later version)"
@@ -268,10 +285,26 @@ def _endpoint(field: str, value: str, scheme: str) -> str:
 
 
 def _source(route: Route) -> SourcePort:
-    from airflow_dpone.source_clickhouse.embedded import EmbeddedSource
+    """The closed source of a route. An Airflow connection is read for it; nothing else is opened."""
+    from airflow_dpone.source_clickhouse.introspect import Admission
 
-    path = _endpoint("source", route.source, "chdb")
-    return EmbeddedSource(path, lock_wait_sec=route.options.embedded_lock_wait_sec)
+    options = route.options
+    admission = Admission(options.allow_ttl, options.accept_unseen_row_policies)
+    if urlsplit(route.source).scheme == "chdb":
+        from airflow_dpone.source_clickhouse.embedded import EmbeddedSource
+
+        path = _endpoint("source", route.source, "chdb")
+        return EmbeddedSource(path, lock_wait_sec=options.embedded_lock_wait_sec, admission=admission)
+    from airflow_dpone.source_clickhouse.address import ServerAddress
+    from airflow_dpone.source_clickhouse.reader import ServerSource
+
+    if "://" in route.source:
+        address = ServerAddress.of_uri(route.source)
+    else:
+        from airflow_dpone.connections import read_connection
+
+        address = ServerAddress.of_connection(read_connection(route.source, "source"))
+    return ServerSource(address, admission=admission)
 
 
 def _is_embedded(target: str) -> bool:
@@ -301,6 +334,14 @@ def initialise_target(where: SqlServerConnection) -> str:
 
     with SqlServerTarget(where) as target:
         return target.initialise()
+
+
+def _checked(target: str) -> str:
+    """What a route would let through as its target."""
+    try:
+        return check_uri(TARGET_SCHEMES, target)
+    except PydanticCustomError as error:
+        raise ConfigurationError.of([Problem(error.type, "target", error.message())]) from None
 
 
 def _target(target: str) -> TargetPort:

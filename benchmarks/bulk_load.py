@@ -33,7 +33,7 @@ import pyarrow as pa
 from airflow_dpone.bulk_writer.child_tds import core_options
 from airflow_dpone.bulk_writer.writer import TdsWriter
 from airflow_dpone.delivery.ports import Deadline
-from airflow_dpone.delivery.target_records import StageRef
+from airflow_dpone.delivery.target_records import Claim, StageRef
 from airflow_dpone.target_sqlserver import installation
 from airflow_dpone.target_sqlserver.connection import SqlServerConnection
 from airflow_dpone.target_sqlserver.session import Session
@@ -145,7 +145,8 @@ class Bench:
     def _stage(self) -> tuple[StageRef, str]:
         token, owner = secrets.token_hex(32), secrets.token_hex(32)
         with SqlServerTarget(self._where) as target:
-            stage = target.create_stage(f"b_{secrets.token_hex(16)}", owner, self._layout)
+            claim = Claim(secrets.token_hex(32), 1)  # of a target without a gate
+            stage = target.create_stage(f"b_{secrets.token_hex(16)}", owner, self._layout, claim=claim)
             target.grant(stage, token)
         return stage, token
 

@@ -34,17 +34,19 @@ class Suite:
     """A folder of tests, or a list of commands that each count as one test.
 
     :param missing: why it cannot run here; None when nothing is missing.
+    :param probe: a module that says what is missing here, and then exits with another code than 0.
     """
 
     name: str
     commands: tuple[tuple[str, ...], ...] = ()
     required: bool = True
     missing: str | None = None
+    probe: str | None = None
 
     @property
     def folder(self) -> Path:
         """Where its tests are."""
-        return ROOT / "tests" / self.name
+        return ROOT / "tests" / self.name.replace("-", "_")
 
 
 SUITES = (
@@ -60,10 +62,14 @@ SUITES = (
     Suite("unit"),
     Suite("contract"),
     Suite("crash"),
+    Suite("machine"),
+    Suite("mutants", commands=(("tests.mutants",),)),
     Suite("airflow_side"),
     # Planned suites stand here before they exist: without them, green would look like a proof on servers.
-    Suite("postgresql", required=False, missing="this version has no journal on PostgreSQL"),
-    Suite("clickhouse-server", required=False, missing="this version reads ClickHouse through chDB only"),
+    Suite("postgresql", required=False, probe="tests.servers.postgresql"),
+    # Debian's clickhouse-server, if it is installed; another server with a recent engine, if one is named.
+    Suite("clickhouse-server", required=False),
+    Suite("clickhouse-native", required=False),
     Suite("mssql", required=False, missing="DPONE_TEST_MSSQL names no server"),
     Suite("browser", required=False, missing="this version has no pages in the Airflow UI"),
 )
@@ -149,8 +155,11 @@ def run_commands(suite: Suite) -> Result:
 
 def run_tests(suite: Suite, required: bool) -> Result:
     """Run a folder with pytest in a process of its own; its output is shown as it comes."""
-    if not suite.folder.is_dir():
-        result = Result(missing=suite.missing or f"{suite.folder.relative_to(ROOT)} does not exist")
+    missing = suite.missing or probed(suite)
+    if missing is None and not suite.folder.is_dir():
+        missing = f"{suite.folder.relative_to(ROOT)} does not exist"
+    if missing is not None:
+        result = Result(missing=missing)
         if required:
             result.fail(f"it is required, but {result.missing}")
         return result
@@ -159,6 +168,17 @@ def run_tests(suite: Suite, required: bool) -> Result:
         command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", str(suite.folder)]
         exit_code = subprocess.run(command, cwd=ROOT, check=False).returncode
         return read_report(report, exit_code, required)
+
+
+def probed(suite: Suite) -> str | None:
+    """What a suite's probe says is missing; None when it may run."""
+    if suite.probe is None:
+        return None
+    command = [sys.executable, "-m", suite.probe]
+    asked = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    if asked.returncode == 0:
+        return None
+    return (asked.stderr.strip().splitlines() or [f"{suite.probe} failed and said nothing"])[-1]
 
 
 def required_suites() -> set[str]:

@@ -1,7 +1,8 @@
 """The tree of commands of ``python -m airflow_dpone``. A command module adds itself with ``add_to``.
 
-A command writes for people on stderr and ends with one line of JSON on stdout. Codes: 0 as asked, 1 the
-answer is no, 2 wrong usage or nothing could be reached.
+A command writes for people on stderr and ends with one line of JSON on stdout; only what is asked for as a
+text (``db migrate --sql``) is that text alone. Codes: 0 as asked, 1 the answer is no, 2 wrong usage or
+nothing could be reached.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from importlib.metadata import version
-from typing import Any
 
 from airflow_dpone.cli import db, recovery, target, type_matrix
 from airflow_dpone.errors import DponeError
@@ -38,14 +39,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], db.Answer] = chosen.run
     try:
-        code, document = run(chosen)
+        # Airflow, once it is loaded, logs to stdout.
+        with redirect_stdout(sys.stderr):
+            code, answer = run(chosen)
     except DponeError as error:
-        code, document = _refusal(error)
-    print(json.dumps(document, sort_keys=True), flush=True)
+        code, answer = _refusal(error)
+    print(answer if isinstance(answer, str) else json.dumps(answer, sort_keys=True), flush=True)
     return code
 
 
-def _refusal(error: DponeError) -> tuple[int, dict[str, Any]]:
+def _refusal(error: DponeError) -> db.Answer:
     print(f"{error.message}\nNext: {error.next_action} [{error.code}]", file=sys.stderr)
     document = {
         "schema": "dpone.error.v1",

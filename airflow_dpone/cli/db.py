@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-Answer = tuple[int, dict[str, Any]]
+from airflow_dpone.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow_dpone.journal.address import JournalAddress
+
+Answer = tuple[int, dict[str, Any] | str]
+"""Exit code, and what stands on stdout: a document as one line of JSON, or a text."""
 
 ANSWERS_NO = frozenset({"dpone.journal.newer", "dpone.journal.not_migrated", "dpone.journal.other_host"})
 """Refusals that say how the journal stands, not that it cannot be reached."""
@@ -25,6 +30,11 @@ def add_to(commands: Any) -> None:
         "2 not reached, or wrong usage.",
     )
     add_journal(migrate)
+    migrate.add_argument(
+        "--sql",
+        action="store_true",
+        help="open nothing; print only the script that creates a journal on PostgreSQL",
+    )
     migrate.add_argument(
         "--host-id",
         metavar="ID",
@@ -44,9 +54,12 @@ def add_to(commands: Any) -> None:
 
 def run_migrate(chosen: argparse.Namespace) -> Answer:
     """``db migrate``."""
-    from airflow_dpone.journal.migrate import migrate
+    from airflow_dpone.journal.migrate import migrate, script
 
-    found = migrate(chosen.journal, host=chosen.host_id)
+    address = address_of(chosen)
+    if chosen.sql:
+        return 0, script(address)
+    found = migrate(address, host=chosen.host_id)
     print(f"The journal {found.journal} is at revision {found.revision}.", file=sys.stderr)
     return 0, found.to_json()
 
@@ -55,10 +68,11 @@ def run_status(chosen: argparse.Namespace) -> Answer:
     """``db status``."""
     from airflow_dpone.journal.migrate import status
 
-    found = status(chosen.journal)
+    address = address_of(chosen)
+    found = status(address)
     words = {
         "at_head": "is at the newest revision",
-        "behind": f"is behind: run `python -m airflow_dpone db migrate --journal {quote(found.journal)}`",
+        "behind": f"is behind: run `{address.migrate_command()}`",
         "newer": "is newer than this version: install that version, or a newer one",
     }
     print(f"The journal {found.journal} {words[found.status]}.", file=sys.stderr)
@@ -69,10 +83,33 @@ def run_status(chosen: argparse.Namespace) -> Answer:
 
 
 def add_journal(command: argparse.ArgumentParser) -> None:
-    """The argument that names the journal."""
-    command.add_argument(
+    """The arguments that name the journal: exactly one of the two."""
+    where = command.add_mutually_exclusive_group(required=True)
+    where.add_argument(
         "--journal",
-        required=True,
         metavar="URL_OR_PATH",
-        help="the journal: the path of a SQLite file on a local disk, or a SQLAlchemy URL (sqlite:////abs/file.db)",
+        help="the journal: the path of a SQLite file on a local disk, or a URL without a password "
+        "(postgresql://user@host/database; the password comes from PGPASSFILE or PGPASSWORD)",
     )
+    where.add_argument(
+        "--journal-conn-id",
+        metavar="CONN_ID",
+        help="the Airflow connection of the journal, from the environment or a secrets backend",
+    )
+
+
+def address_of(chosen: argparse.Namespace) -> JournalAddress:
+    """The journal that was named. Raises ConfigurationError."""
+    from airflow_dpone.journal.address import JournalAddress, holds_password
+
+    if chosen.journal_conn_id is not None:
+        from airflow_dpone.hooks.journal import journal_address
+
+        return journal_address(chosen.journal_conn_id)
+    if holds_password(chosen.journal):
+        raise ConfigurationError(
+            "dpone.config.secret_in_uri",
+            "The URL carries a password, and others on this machine can read a command line.",
+            next_action="Leave the password to PGPASSFILE or PGPASSWORD, or use --journal-conn-id.",
+        )
+    return JournalAddress.of(chosen.journal)

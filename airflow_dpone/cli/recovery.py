@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from airflow_dpone.cli.db import Answer, add_journal
+from airflow_dpone.cli.db import Answer, add_journal, address_of
 
 if TYPE_CHECKING:
     from airflow_dpone.delivery.recovery import Recovery
@@ -107,8 +106,7 @@ def _places(chosen: argparse.Namespace) -> Places:
     from airflow_dpone.wiring import Places, default_spool
 
     spool = chosen.spool or default_spool()
-    journal = chosen.journal if "://" in chosen.journal else os.path.abspath(chosen.journal)
-    return Places(journal, spool, chosen.host_id, chosen.spool_conn_id)
+    return Places(address_of(chosen), spool, chosen.host_id, chosen.spool_conn_id)
 
 
 def _add_places(command: argparse.ArgumentParser) -> None:

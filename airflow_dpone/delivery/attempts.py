@@ -60,7 +60,7 @@ def write_chunk(run: DeliveryRun, chunk: r.SealedChunk) -> Attempt:
     name, owner = intent.stage_binding["stage_name"], intent.stage_binding["owner_binding_sha256"]
     stage = run.step(
         [intent],
-        lambda: target.create_stage(name, owner, layout),
+        lambda: target.create_stage(name, owner, layout, claim=run.claim),
         lambda made: [_owned(_now(run, intent), made)],
         undo=target.drop_stage,
     )

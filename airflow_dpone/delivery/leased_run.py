@@ -20,7 +20,7 @@ from airflow_dpone.delivery.lease_renewal import LeaseRenewal
 from airflow_dpone.delivery.planning import FrozenPlan
 from airflow_dpone.delivery.ports import Deadline, RecoveryPorts, TargetPort
 from airflow_dpone.delivery.states import AttemptEvent, DeliveryEvent, DeliveryState
-from airflow_dpone.errors import DponeError, Fenced
+from airflow_dpone.errors import DponeError, Fenced, JournalError
 
 log = logging.getLogger(__name__)
 _SHOWN = ("ordinal", "rows", "encoded_bytes", "fence", "code", "reason", "revision", "evidence_sha256")
@@ -51,6 +51,7 @@ class LeasedRun:
         self.plan: FrozenPlan | None = None
         self.gate_fence = 0
         self._target_blocks = 0
+        self.unanswered: JournalError | None = None
 
     @property
     def state(self) -> DeliveryState | None:
@@ -81,11 +82,20 @@ class LeasedRun:
     def record(self, *items: Item) -> None:
         """Writes events and rows in one guarded journal transaction, then takes note of them.
 
-        Raises Fenced when another process has taken over; then nothing was written.
+        Raises Fenced when another process has taken over; then nothing was written. After a journal error
+        every later event raises the same one: a write whose answer was lost may have landed, so only the next
+        call, which reads the chain, knows what comes next.
         """
         writes = self._numbered(items)
+        tells = any(isinstance(write, jr.AppendDelivery | jr.AppendAttempt) for write in writes)
+        if tells and self.unanswered is not None:
+            raise self.unanswered
         self.cancel.check()
-        self.ports.journal.append(self.held_lease, *writes)
+        try:
+            self.ports.journal.append(self.held_lease, *writes)
+        except JournalError as error:
+            self.unanswered = error
+            raise
         for write in writes:
             self.chain.apply(write)
             self._log(write)
@@ -121,8 +131,18 @@ class LeasedRun:
         gate = self.identity.gate if self.identity else None
         lease, gate_fence = self.held_lease, gate.fence if gate else 0
         journal = self.ports.journal
-        self.lease = self.renewal.change(lambda: journal.raise_fence(lease, gate_fence=gate_fence))
+        try:
+            self.lease = self.renewal.change(lambda: journal.raise_fence(lease, gate_fence=gate_fence))
+        except JournalError as error:
+            self.unanswered = error
+            raise
         return self.lease.fence
+
+    @property
+    def claim(self) -> tr.Claim:
+        """By which this process may make staging tables."""
+        lease = self.held_lease
+        return tr.Claim(lease.target_key, lease.fence)
 
     def hold(self, lease: jr.Lease) -> None:
         """Works under this lease from now on, and keeps it alive until :meth:`let_go`."""

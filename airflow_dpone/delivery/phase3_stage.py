@@ -65,7 +65,7 @@ def stage_chunk(run: DeliveryRun, chunk: r.SealedChunk) -> None:
             _check_host(run)
             attempts.write_chunk(run, chunk)
         except DponeError as error:
-            if error.retry != "backoff" or attempt + 1 == allowed:
+            if error.retry != "backoff" or isinstance(error, JournalError) or attempt + 1 == allowed:
                 raise
             run.ports.clock.sleep(BACKOFF_SEC[min(attempt, len(BACKOFF_SEC) - 1)])
     text = f"chunk {chunk.ordinal} was written {allowed} times and never held what was sealed"

@@ -34,7 +34,7 @@ def prepare(run: DeliveryRun) -> None:
         raw = _raw(run)
         run.step(
             [(DeliveryEvent.PREPARE_INTENT, intent)],
-            lambda: target.build_prepared(name, owner, layout, raw, expected.rows),
+            lambda: target.build_prepared(name, owner, layout, raw, expected.rows, claim=run.claim),
             lambda built: [(DeliveryState.PREPARED, _prepared(run, *built, expected))],
             undo=lambda built: target.drop_stage(built[0]),
         )

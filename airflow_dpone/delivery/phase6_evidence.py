@@ -13,6 +13,7 @@ from typing import Any
 from airflow_dpone.delivery import identity
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
+from airflow_dpone.delivery.planning import SOURCE_OPTIONS
 from airflow_dpone.delivery.run import DeliveryRun, Phase
 from airflow_dpone.delivery.states import DeliveryEvent, DeliveryState
 
@@ -77,6 +78,8 @@ def _source(run: DeliveryRun, extracted: Mapping[str, Any]) -> r.Json:
         "read_until": after["read_at"],
         "query_nonce": opened["nonce"],
         "settings": after["settings"],
+        **({"read_parts": after["read_parts"]} if "read_parts" in after else {}),
+        **{name: True for name in SOURCE_OPTIONS if getattr(run.frozen.options, name)},
     }
 
 

@@ -22,6 +22,8 @@ from airflow_dpone.wire.digest import ALGORITHM
 from airflow_dpone.wire.types import TypePair, WireColumn, WireLayout, resolve
 
 WINDOW_TYPES = ("date", "datetime2")
+SOURCE_OPTIONS = ("allow_ttl", "accept_unseen_row_policies")
+"""Options that let a source table through; tuning that is stored only when it is set."""
 
 
 @dataclass(frozen=True)
@@ -213,6 +215,7 @@ class FrozenPlan:
             "quality": self.quality.model_dump(mode="json"),
             "on_empty": self.options.on_empty,
             "take_over_target": self.options.take_over_target,
+            **{name: True for name in SOURCE_OPTIONS if getattr(self.options, name)},
         }
 
     def to_json(self) -> r.Json:
@@ -264,6 +267,8 @@ class FrozenPlan:
                 on_empty=tuning["on_empty"],
                 take_over_target=tuning["take_over_target"],
                 fail_on_null=fields.get("fail_on_null") is True,
+                allow_ttl=tuning.get("allow_ttl") is True,
+                accept_unseen_row_policies=tuning.get("accept_unseen_row_policies") is True,
             ),
             limits=Limits.model_construct(**tuning["limits"]),
         )

@@ -8,12 +8,10 @@ outside, or reads something that cannot be read twice; the engine reports it to 
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -22,7 +20,8 @@ from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.cancel import Cancel
-from airflow_dpone.delivery.window import Window, instant_text
+from airflow_dpone.delivery.clock import Clock
+from airflow_dpone.delivery.window import Window
 from airflow_dpone.wire.chunk_format import ChunkFormat
 from airflow_dpone.wire.types import WireLayout
 
@@ -192,8 +191,9 @@ class TargetPort(AbstractContextManager["TargetPort"], Protocol):
         """
 
     @effect
-    def create_stage(self, name: str, owner: str, layout: WireLayout) -> tr.StageRef:
-        """Creates an empty raw table with its owner mark in one transaction."""
+    def create_stage(self, name: str, owner: str, layout: WireLayout, *, claim: tr.Claim) -> tr.StageRef:
+        """Creates an empty raw table with its owner mark in one transaction, in which the gate is looked at
+        and held: Fenced when it has seen a greater fence than the claim's."""
 
     def find_stage(self, name: str, owner: str) -> tr.StageRef | None:
         """Looks a stage up by name and owner mark. A table of that name without the mark is an Incident."""
@@ -210,9 +210,17 @@ class TargetPort(AbstractContextManager["TargetPort"], Protocol):
 
     @effect
     def build_prepared(
-        self, name: str, owner: str, layout: WireLayout, raw: Sequence[tr.StageRef], expected_rows: int
+        self,
+        name: str,
+        owner: str,
+        layout: WireLayout,
+        raw: Sequence[tr.StageRef],
+        expected_rows: int,
+        *,
+        claim: tr.Claim,
     ) -> tuple[tr.StageRef, tr.StageObservation]:
-        """Builds one prepared table from exactly these raw tables and observes it, in one transaction."""
+        """Builds one prepared table from exactly these raw tables and observes it, in one transaction, by the
+        same rule."""
 
     def count_nulls(self, prepared: tr.StageRef, columns: Sequence[str]) -> Mapping[str, int]:
         """NULLs per column of the prepared table."""
@@ -253,7 +261,6 @@ class WriterPort(Protocol):
     proof_capability: str
     """How a dead writer is proved gone; identity of the delivery."""
     chunk_format: ChunkFormat
-    """The form of the sealed chunks that it reads."""
 
     def versions(self) -> Mapping[str, str]:
         """Package versions, recorded with each attempt."""
@@ -268,8 +275,7 @@ class WriterPort(Protocol):
         token_sha256: str,
         deadline: Deadline,
     ) -> tr.WriterObservation:
-        """Writes all rows, only while the stage is granted to this token; else the outcome is
-        ``custody_lost``. What it reports is an observation; the verification decides."""
+        """Writes all rows while the stage is granted to this token. The verification decides afterwards."""
 
 
 class JournalPort(AbstractContextManager["JournalPort"], Protocol):
@@ -336,42 +342,6 @@ class JournalPort(AbstractContextManager["JournalPort"], Protocol):
         Raises Fenced when that did not land. The same event twice is no change; another event at the same
         sequence, or a move that the state table does not permit, is a JournalError.
         """
-
-
-class Clock(Protocol):
-    """Time and randomness, so that tests own them."""
-
-    def utc_text(self) -> str:
-        """Now, canonical text."""
-
-    def monotonic(self) -> float:
-        """Seconds for durations."""
-
-    def sleep(self, seconds: float) -> None:
-        """Waits."""
-
-    def nonce(self) -> str:
-        """256 random bits as 64 hex digits."""
-
-
-class SystemClock:
-    """The real clock and the system's random source."""
-
-    def utc_text(self) -> str:
-        """Now, canonical text."""
-        return instant_text(datetime.now(UTC))
-
-    def monotonic(self) -> float:
-        """Seconds for durations."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Waits."""
-        time.sleep(seconds)
-
-    def nonce(self) -> str:
-        """256 random bits as 64 hex digits."""
-        return secrets.token_hex(32)
 
 
 Observer = Callable[[str], None]

@@ -7,7 +7,7 @@ and decimal strings in JSON.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -46,11 +46,19 @@ class Requester:
     delivery_task_id: str | None = None
 
     def __post_init__(self) -> None:
+        texts = ["dag_id", "run_id", "task_id"] + ["delivery_task_id"] * (self.delivery_task_id is not None)
         problems = [
             Problem("dpone.config.field", f"requester.{name}", "must be a text that is not empty")
-            for name in ("dag_id", "run_id", "task_id")
+            for name in texts
             if not isinstance(getattr(self, name), str) or not getattr(self, name)
         ]
+        if not isinstance(getattr(self, "ti_id"), str):  # noqa: B009 - whoever calls is not type-checked
+            problems.append(Problem("dpone.config.field", "requester.ti_id", "must be a text"))
+        for name, least in (("map_index", -1), ("try_number", 0), ("max_tries", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                text = f"must be a whole number of at least {least}"
+                problems.append(Problem("dpone.config.field", f"requester.{name}", text))
         if problems:
             raise ConfigurationError.of(problems)
 
@@ -210,6 +218,8 @@ class SourceSnapshot:
     :param parts: active parts of the window's partitions, ``{"name", "partition", "rows",
         "min_block", "max_block"}``, sorted by name.
     :param settings: the settings that the query was sent with.
+    :param read_parts: the parts that a finished read got rows from, with the number of them, like ``parts``;
+        None before it, and from a source that cannot tell.
     """
 
     server_id: str
@@ -222,6 +232,7 @@ class SourceSnapshot:
     parts: tuple[Mapping[str, Any], ...]
     read_at: str
     settings: Mapping[str, str] = field(default_factory=dict)
+    read_parts: tuple[Mapping[str, Any], ...] | None = None
 
     def moved_since(self, before: SourceSnapshot) -> str | None:
         """Why a read between the two moments must be discarded, or None. Merges and inserts are normal."""
@@ -234,27 +245,38 @@ class SourceSnapshot:
             (self.mutations != before.mutations, "a mutation ran"),
             (not set(self.patch_parts) <= set(before.patch_parts), "a lightweight update ran"),
             (bool(self._vanished(before)), "a partition of the window was dropped or replaced"),
+            (bool(self._strange(before)), "rows came from a part that the table does not have"),
         ]
         return next((text for found, text in reasons if found), None)
 
     def _vanished(self, before: SourceSnapshot) -> list[str]:
         """Parts of before that no part covers now: a merge keeps the block range, a replaced partition does
         not."""
-        return [
-            old["name"]
-            for old in before.parts
-            if not any(
-                new["partition"] == old["partition"]
-                and new["min_block"] <= old["min_block"]
-                and new["max_block"] >= old["max_block"]
-                for new in self.parts
-            )
-        ]
+        return [old["name"] for old in before.parts if not is_covered(old, self.parts)]
+
+    def _strange(self, before: SourceSnapshot) -> list[str]:
+        """Parts that the read saw and that were no part of the table, nor what one was merged from."""
+        known = (*before.parts, *self.parts)
+        return [seen["name"] for seen in self.read_parts or () if not is_covered(seen, known)]
 
     def to_json(self) -> Json:
-        """For the journal and the evidence."""
+        """For the journal and the evidence; ``read_parts`` is there only if they are known."""
         body = asdict(self)
+        if self.read_parts is None:
+            del body["read_parts"]
+        else:
+            body["read_parts"] = [dict(p) for p in self.read_parts]
         return {**body, "parts": [dict(p) for p in self.parts], "settings": dict(self.settings)}
+
+
+def is_covered(part: Mapping[str, Any], by: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether one of these parts is that part, or was merged from it."""
+    return any(
+        other["partition"] == part["partition"]
+        and other["min_block"] <= part["min_block"]
+        and other["max_block"] >= part["max_block"]
+        for other in by
+    )
 
 
 # ---- sealed chunks ----------------------------------------------------------

@@ -136,10 +136,11 @@ def after_failure(run: DeliveryRun, error: DponeError) -> None:
             if error.retry == "backoff":
                 error.next_action += " This was the last try: clear the task to start again."
         run.record(_note(run, error))
-    except Fenced:
-        log.info("this process was replaced; what it met was %s", error.code)
-        raise
     except DponeError as second:
+        # A new fence whose answer was lost fences its own process: that is no successor.
+        if isinstance(second, Fenced) and run.unanswered is None:
+            log.info("this process was replaced; what it met was %s", error.code)
+            raise
         log.warning(
             "could not settle after %s: %s; the target stays reserved until a cleared task can",
             error.code,

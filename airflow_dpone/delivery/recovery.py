@@ -119,7 +119,7 @@ def adopt_target(ports: RecoveryPorts, schema: str, table: str, *, dry_run: bool
         )
         if dry_run or not facts.needed:
             return facts
-        act = partial(_adopt, run, facts, holder, gate)
+        act = partial(_adopt, run, facts, gate)
         return _under_lease(run, facts, found.target_key, gate.fence, act)
 
 
@@ -157,13 +157,16 @@ def retire(
         )
         if dry_run:
             return facts
-        return _under_lease(run, facts, planned.target_key, 0, partial(_retire, run, facts, found))
+        return _under_lease(run, facts, planned.target_key, 0, partial(_retire, run, facts))
 
 
 # ---- what each of them does under the lease ----------------------------------------------------------------
 
 
-def _adopt(run: LeasedRun, facts: Recovery, holder: jr.Invocation | None, gate: tr.GateRow) -> Recovery:
+def _adopt(run: LeasedRun, facts: Recovery, gate: tr.GateRow) -> Recovery:
+    holder = _holder(run.ports, gate.target_key)
+    if holder is not None:
+        _look_again(run, holder)
     unsure = holder is not None and not _is_published(run) and not _is_another_incident(run)
     if unsure:
         _begin(run, "the table is bound to this journal anew; what happened since is not known here")
@@ -172,7 +175,9 @@ def _adopt(run: LeasedRun, facts: Recovery, holder: jr.Invocation | None, gate: 
     return _settled(run, done, holder, gate) if holder is not None and unsure else done
 
 
-def _retire(run: LeasedRun, facts: Recovery, found: jr.Invocation) -> Recovery:
+def _retire(run: LeasedRun, facts: Recovery) -> Recovery:
+    found = _open_delivery(run.ports, run.chain.invocation_key)
+    _look_again(run, found)
     _begin(run, "the delivery is given up")
     gate = _raise_gate(run, run.frozen.target.target_key, take_over=False)
     return _settled(run, _done(run, facts, gate), found, gate)
@@ -263,9 +268,15 @@ def _run(ports: RecoveryPorts, command: str, found: jr.Invocation | None) -> Lea
         delivery_task_id=found.delivery_task_id,
     )
     run = LeasedRun(ports, asked, DEADLINE_SEC)
-    run.history = History.of(found.invocation_key, ports.journal.events(found.invocation_key))
-    run.plan = FrozenPlan.from_json(run.history.required(S.PLANNED))
+    _look_again(run, found)
     return run
+
+
+def _look_again(run: LeasedRun, found: jr.Invocation) -> None:
+    """Folds the chain of a delivery as it is now: before the lease was ours, its own process may have gone
+    on."""
+    run.history = History.of(found.invocation_key, run.ports.journal.events(found.invocation_key))
+    run.plan = FrozenPlan.from_json(run.history.required(S.PLANNED))
 
 
 def _under_lease(

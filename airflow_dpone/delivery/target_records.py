@@ -98,6 +98,18 @@ class TargetRef:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """By which right a staging table is made: the fence of its maker, for one target.
+
+    When the target's gate has seen a greater fence, the maker was replaced: whoever replaced it has looked
+    for its tables already and would never find this one.
+    """
+
+    target_key: str
+    fence: int
+
+
+@dataclass(frozen=True)
 class StageRef:
     """A staging table that we own: dropped only by this name *and* object id *and* owner mark."""
 

@@ -1,8 +1,8 @@
 """The event format and its proof: pure functions over stored rows, no database.
 
-An event is a canonical JSON document. Its SHA-256 covers all of it, and each names the hash of the one
-before, so that a changed, swapped, missing or foreign event is seen and named. A chain that does not hold
-blocks every action.
+An event is a canonical JSON document of a fixed shape (``schemas``). Its SHA-256 covers all of it, and each
+names the hash of the one before, so that a changed, swapped, missing or foreign event is seen and named. A
+chain that does not hold blocks every action.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from airflow_dpone.delivery.states import (
     may_move,
 )
 from airflow_dpone.errors import JournalError
+from airflow_dpone.journal.schemas import find_misfit
 
 SCHEMA_VERSION = 1
 DELIVERY_KIND = "dpone.delivery-event"
@@ -49,6 +50,7 @@ class ChainRule(StrEnum):
     CANONICAL = "canonical"
     ENVELOPE = "envelope"
     COLUMNS = "columns"
+    SCHEMA = "schema"
     TRANSITION = "transition"
     PROJECTION = "projection"
     LENGTH = "length"
@@ -78,16 +80,17 @@ def attempt_stream(attempt_id: str) -> str:
     return f"attempt/{attempt_id}"
 
 
-def broken(stream: str, sequence: int, rule: ChainRule, detail: str) -> JournalError:
+def broken(stream: str, sequence: int, rule: ChainRule, detail: str, **more: str) -> JournalError:
     """The error for a chain that does not hold."""
     text = f"The stream {stream} is broken at event {sequence}, rule {rule.value}: {detail}."
-    return JournalError("dpone.journal.chain_broken", text, stream=stream, sequence=sequence, rule=rule.value)
+    said: dict[str, Any] = {"stream": stream, "sequence": sequence, "rule": rule.value, **more}
+    return JournalError("dpone.journal.chain_broken", text, **said)
 
 
-def refused(stream: str, sequence: int, detail: str) -> JournalError:
+def refused(stream: str, sequence: int, detail: str, **more: str) -> JournalError:
     """The error for an event that cannot be appended."""
     text = f"Event {sequence} of the stream {stream} is refused: {detail}."
-    return JournalError("dpone.journal.event_refused", text, stream=stream, sequence=sequence)
+    return JournalError("dpone.journal.event_refused", text, stream=stream, sequence=sequence, **more)
 
 
 def conflict(stored: StoredEvent, new: StoredEvent) -> JournalError:
@@ -160,6 +163,14 @@ def seal(document: r.Json, *, stream: str, invocation_key: str) -> StoredEvent:
         body=body.decode("utf-8"),
         created_at=document["created_at"],
     )
+
+
+def refuse_misfit(row: StoredEvent) -> None:
+    """Raises JournalError for a new event that is not what its schema says; the place is named, no value."""
+    document = json.loads(row.body)
+    misfit = find_misfit(document["kind"], document)
+    if misfit is not None:
+        raise refused(row.stream, row.sequence, str(misfit), path=misfit.path)
 
 
 def same_content(one: StoredEvent, other: StoredEvent) -> bool:
@@ -254,6 +265,9 @@ def _verify_links(
         if row.previous_sha256 != previous:
             raise broken(stream, place, ChainRule.LINKED, "it does not name the hash of the event before it")
         _verify_envelope(row, document, kind, fields)
+        misfit = find_misfit(kind, document)
+        if misfit is not None:
+            raise broken(row.stream, place, ChainRule.SCHEMA, str(misfit), path=misfit.path)
         events.append(jr.Event(stream, row.sequence, row.event, row.sha256, document))
         previous = row.sha256
     return tuple(events)

@@ -1,41 +1,30 @@
-"""The journal's database session: the one place that knows dialects, durability and drivers' error numbers.
+"""The journal's database: transactions that are durable and whole, and the few words in which databases
+differ.
 
-What commits here survives the loss of power: SQLite runs in WAL mode with ``synchronous=FULL``. A write
-transaction takes the write lock when it begins, so that what it read is still true when it writes.
+What commits here survives the loss of power. SQLite takes its write lock when a write transaction begins; on
+PostgreSQL the lease row, which every write locks first, does the same for one target. So what was read under
+the lock is still true when it is written.
 """
 
 from __future__ import annotations
 
-import sqlite3
+import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import Any, Protocol
 
-from sqlalchemy import Connection, Engine, String, create_engine, event
+from sqlalchemy import Connection, Engine, String, Table, event, func, select
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.pool import QueuePool
 from sqlalchemy.sql.functions import FunctionElement
 
-from airflow_dpone.errors import JournalError
-from airflow_dpone.journal.address import JournalAddress
+from airflow_dpone.errors import ConfigurationError, JournalError
+from airflow_dpone.journal.address import JournalAddress, PostgresqlDatabase, SqliteFile
 
-BUSY_TIMEOUT_SEC = 30.0
-
-SQLITE_ERRORS = {
-    5: "dpone.journal.unavailable",  # BUSY
-    6: "dpone.journal.unavailable",  # LOCKED
-    8: "dpone.journal.unavailable",  # READONLY
-    10: "dpone.journal.unavailable",  # IOERR
-    13: "dpone.journal.unavailable",  # FULL
-    14: "dpone.journal.unavailable",  # CANTOPEN
-    11: "dpone.journal.damaged",  # CORRUPT
-    19: "dpone.journal.write_refused",  # CONSTRAINT
-    26: "dpone.journal.not_a_database",  # NOTADB
-}
-"""By primary result code; a number that is not here is ``dpone.journal.failed``, which is not retried."""
+INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 class Clock(FunctionElement[str]):
@@ -61,87 +50,107 @@ def _postgresql_clock(element: Clock, compiler: Any, **options: Any) -> str:
     return f"to_char(({moment}) AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
 
 
-class Database:
-    """An engine with this journal's rules. Thread-safe; never carry one over a fork.
+def insert_missing(connection: Connection, table: Table, **values: Any) -> None:
+    """Inserts a row unless one of its key is there, also one that another session inserts right now."""
+    statement = INSERTS[connection.dialect.name](table).values(**values)
+    connection.execute(statement.on_conflict_do_nothing())
 
-    :param create: whether a missing SQLite file is created.
+
+def lock_name(connection: Connection, name: str) -> None:
+    """Waits until no other write transaction has locked this name; holds it until the end of this one.
+
+    For what no lease row guards. SQLite's write transactions exclude each other anyway.
+    """
+    if connection.dialect.name == "postgresql":
+        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
+        connection.execute(select(func.pg_advisory_xact_lock(number)))
+
+
+class Sessions(Protocol):
+    """One kind of database: its engine, how its transactions begin, and what its errors mean."""
+
+    engine: Engine
+    begin_read: str
+    begin_write: str
+
+    def explain(self, error: DBAPIError) -> tuple[str, str, str]:
+        """(code, the database's name for it, text without any value), by number and never by text."""
+
+
+class Database:
+    """An engine with this journal's rules. Thread-safe.
+
+    A forked process opens connections of its own; those of its parent stay the parent's. A fork in the middle
+    of a transaction is not supported.
+
+    :param create: whether a missing SQLite file is created; a server's database never is.
     """
 
     def __init__(self, address: JournalAddress, *, create: bool = False) -> None:
         self.address = address
-        self._engine = _sqlite_engine(address.path, create=create)
+        self._sessions = _sessions(address, create=create)
+        self._pid = os.getpid()
+
+        @event.listens_for(self._sessions.engine, "begin")
+        def begin(connection: Connection) -> None:
+            words = connection.get_execution_options()["dpone_begin"]
+            connection.exec_driver_sql(words, execution_options={"no_parameters": True})
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """One moment of the database: everything read inside belongs together."""
-        with self._transaction("BEGIN") as connection:
+        with self._transaction(self._sessions.begin_read) as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A write transaction: lands whole and durable, or not at all. Waits for others up to 30 s."""
-        with self._transaction("BEGIN IMMEDIATE") as connection:
+        """A write transaction: lands whole and durable, or not at all. Waits for others up to 30 s.
+
+        ``dpone.journal.unavailable`` from its end is the one error that leaves open which of the two it was:
+        the server's answer to the commit was lost.
+        """
+        with self._transaction(self._sessions.begin_write) as connection:
             yield connection
 
     def close(self) -> None:
         """Closes every connection; the next use opens new ones."""
-        self._engine.dispose()
+        self._sessions.engine.dispose()
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Connection]:
+        if os.getpid() != self._pid:
+            self._sessions.engine.dispose(close=False)
+            self._pid = os.getpid()
         try:
-            with self._engine.connect() as connection:
+            with self._sessions.engine.connect() as connection:
                 connection.execution_options(dpone_begin=begin)
                 with connection.begin():
                     yield connection
         except SQLAlchemyError as error:
-            raise self.translated(error) from error
+            # Without its cause: a server's own text quotes values.
+            raise self.translated(error) from None
 
     def translated(self, error: SQLAlchemyError) -> JournalError:
-        """The database's error as ours: by number, never by text, and without any value."""
-        original = error.orig if isinstance(error, DBAPIError) else None
-        number = getattr(original, "sqlite_errorcode", None)
-        code = (
-            "dpone.journal.failed"
-            if number is None
-            else SQLITE_ERRORS.get(number & 0xFF, "dpone.journal.failed")
-        )
-        name = getattr(original, "sqlite_errorname", type(original or error).__name__)
-        text = f"The journal {self.address.path} answered {name}: {original or type(error).__name__}."
-        return JournalError(code, text, path=str(self.address.path), database_error=name)
+        """The database's error as ours."""
+        code, name, text = "dpone.journal.failed", type(error).__name__, ""
+        if isinstance(error, DBAPIError):
+            code, name, text = self._sessions.explain(error)
+        elif isinstance(error, NoConnectionFree):
+            code = "dpone.journal.unavailable"
+        message = f"The journal {self.address} answered {name}{': ' if text else ''}{text.rstrip('.')}."
+        return JournalError(code, message, journal=str(self.address), database_error=name)
 
 
-def _sqlite_engine(path: Path, *, create: bool) -> Engine:
-    uri = f"file:{quote(str(path))}?mode={'rwc' if create else 'rw'}"
-
-    def connect() -> sqlite3.Connection:
-        # isolation_level None: the driver begins nothing by itself; the listener below says how.
-        connection = sqlite3.connect(
-            uri, uri=True, timeout=BUSY_TIMEOUT_SEC, isolation_level=None, check_same_thread=False
-        )
+def _sessions(address: JournalAddress, *, create: bool) -> Sessions:
+    if isinstance(address, PostgresqlDatabase):
         try:
-            _configure(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+            from airflow_dpone.journal.postgresql_sessions import PostgresqlSessions
+        except ImportError as error:
+            text = f"The journal {address} needs psycopg 3.3.6 or newer, which cannot be loaded here."
+            raise ConfigurationError("dpone.journal.driver_missing", text) from error
+        return PostgresqlSessions(address)
+    if isinstance(address, SqliteFile):
+        from airflow_dpone.journal.sqlite_sessions import SqliteSessions
 
-    engine = create_engine(
-        "sqlite://", creator=connect, poolclass=QueuePool, pool_size=2, max_overflow=8, hide_parameters=True
-    )
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        connection.exec_driver_sql(connection.get_execution_options().get("dpone_begin", "BEGIN"))
-
-    return engine
-
-
-def _configure(connection: sqlite3.Connection) -> None:
-    # Damaged text must reach the chain's check, which names it, instead of failing in the driver.
-    connection.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
-    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA foreign_keys = ON")
-    if mode != "wal":
-        raise sqlite3.OperationalError(f"the write-ahead log cannot be switched on (mode {mode})")
+        return SqliteSessions(address.path, create=create)
+    raise TypeError(f"{type(address).__name__} is no kind of journal")

@@ -29,7 +29,7 @@ def append_delivery(tx: Guarded, write: jr.AppendDelivery) -> None:
     """Appends to a generation's stream; a state event also moves the projection.
 
     The same event at the same sequence again is no change. Raises JournalError for another one there, for a
-    gap, and for what the state table does not permit now.
+    gap, for what the state table does not permit now, and for what its schema refuses.
     """
     stream = chain.delivery_stream(write.invocation_key)
     row = own_invocation(tx, write.invocation_key)
@@ -160,6 +160,7 @@ def _stored(connection: Connection, stream: str, sequence: int) -> chain.StoredE
 
 
 def _insert(connection: Connection, row: chain.StoredEvent) -> None:
+    chain.refuse_misfit(row)
     connection.execute(insert(t.event).values(asdict(row)))
 
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, select, update
 
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
 from airflow_dpone.errors import Fenced, JournalError, LeaseHeld
 from airflow_dpone.journal import tables as t
-from airflow_dpone.journal.database import Clock
+from airflow_dpone.journal.database import Clock, insert_missing
 from airflow_dpone.journal.owner_process import OwnerProcess
 
 
@@ -52,15 +52,15 @@ def read_fence(connection: Connection, target_key: str) -> int:
 
 
 def lock_row(connection: Connection, target_key: str) -> Any:
-    """The lease row of a target, locked, with the database's ``now``; made with fence 0 if missing."""
-    query = (
-        select(t.lease, Clock(0.0).label("now")).where(t.lease.c.target_key == target_key).with_for_update()
-    )
-    row = connection.execute(query).one_or_none()
-    if row is not None:
-        return row
-    connection.execute(insert(t.lease).values(target_key=target_key, fence=0))
-    return connection.execute(query).one()
+    """The lease row of a target, locked, with the database's ``now``; made with fence 0 if missing.
+
+    It is read after the lock, by a statement of its own: the one that waits for the lock keeps the clock and
+    the row from before the wait.
+    """
+    mine = t.lease.c.target_key == target_key
+    insert_missing(connection, t.lease, target_key=target_key, fence=0)
+    connection.execute(select(t.lease.c.fence).where(mine).with_for_update())
+    return connection.execute(select(t.lease, Clock(0.0).label("now")).where(mine)).one()
 
 
 def take(

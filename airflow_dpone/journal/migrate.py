@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,21 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, select
 
-from airflow_dpone.errors import JournalError
+from airflow_dpone.errors import ConfigurationError, JournalError
 from airflow_dpone.host_identity import host_id
 from airflow_dpone.journal import tables as t
-from airflow_dpone.journal.address import JournalAddress, refuse_network_filesystem
-from airflow_dpone.journal.database import Database
+from airflow_dpone.journal.address import (
+    JournalAddress,
+    PostgresqlDatabase,
+    SqliteFile,
+    refuse_network_filesystem,
+)
+from airflow_dpone.journal.database import Database, lock_name
 from airflow_dpone.journal.store import open_database, read_revision, refuse_newer, refuse_other_host
 
 MIGRATIONS = Path(__file__).parent / "migrations"
+MIGRATING = "a migration of the journal"
+"""The name that one migration at a time locks."""
 
 
 @dataclass(frozen=True)
@@ -41,24 +49,24 @@ class JournalStatus:
         return {"schema": "dpone.db-status.v1", **asdict(self)}
 
 
-def migrate(url_or_path: str | Path, *, host: str | None = None) -> JournalStatus:
+def migrate(where: str | Path | JournalAddress, *, host: str | None = None) -> JournalStatus:
     """Creates the journal or brings it to this version, in one transaction; changes nothing at the newest.
+
+    On a server the database must exist; the tables go into the first schema of the search path. Several
+    migrations at once wait for each other.
 
     :param host: this machine, where ``/etc/machine-id`` does not name it: ``[dpone] host_id``.
 
     Raises ConfigurationError or JournalError as ``open_journal`` does. A crash leaves what was there before.
     """
-    address = JournalAddress.of(url_or_path)
-    if not address.path.parent.is_dir():
-        text = f"The directory {address.path.parent} does not exist."
-        raise JournalError(
-            "dpone.journal.missing", text, next_action="Create it and run the same command again."
-        )
-    refuse_network_filesystem(address)
+    address = JournalAddress.of(where)
+    if isinstance(address, SqliteFile):
+        _refuse_place(address)
     this_host = host or host_id()
     database = Database(address, create=True)
     try:
         with database.write() as connection:
+            lock_name(connection, MIGRATING)
             revision = read_revision(connection)
             refuse_newer(revision, address)
             if revision is not None:
@@ -69,12 +77,38 @@ def migrate(url_or_path: str | Path, *, host: str | None = None) -> JournalStatu
         database.close()
 
 
-def status(url_or_path: str | Path) -> JournalStatus:
+def _refuse_place(file: SqliteFile) -> None:
+    if not file.path.parent.is_dir():
+        text = f"The directory {file.path.parent} does not exist."
+        raise JournalError(
+            "dpone.journal.missing", text, next_action="Create it and run the same command again."
+        )
+    refuse_network_filesystem(file)
+
+
+def script(where: str | Path | JournalAddress) -> str:
+    """The SQL that creates a journal on PostgreSQL, for whoever may create tables there; nothing is opened.
+
+    One transaction: run twice, the second one changes nothing. The server gives the journal its id.
+
+    Raises ConfigurationError for a SQLite file, which is created by the command itself.
+    """
+    if not isinstance(JournalAddress.of(where), PostgresqlDatabase):
+        text = "A script is for PostgreSQL; a SQLite journal is made by the command without --sql."
+        raise ConfigurationError("dpone.config.field", text, next_action="Run it without --sql.")
+    config = _configuration(host=None)
+    config.output_buffer = io.StringIO()
+    command.upgrade(config, "head", sql=True)
+    head = f"-- The journal of airflow-dpone at revision {t.HEAD}: psql -v ON_ERROR_STOP=1 -f FILE\n\n"
+    return head + config.output_buffer.getvalue().rstrip()
+
+
+def status(where: str | Path | JournalAddress) -> JournalStatus:
     """Where the journal stands; changes nothing.
 
     Raises ConfigurationError, or JournalError when it cannot be read.
     """
-    address = JournalAddress.of(url_or_path)
+    address = JournalAddress.of(where)
     database = open_database(address)
     try:
         with database.read() as connection:
@@ -85,10 +119,15 @@ def status(url_or_path: str | Path) -> JournalStatus:
 
 def configuration(connection: Connection, host: str) -> Config:
     """Alembic's configuration for migrating over this connection, without a file."""
+    config = _configuration(host if connection.dialect.name == "sqlite" else None)
+    config.attributes["connection"] = connection
+    return config
+
+
+def _configuration(host: str | None) -> Config:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    config.attributes["host_id"] = host if connection.dialect.name == "sqlite" else None
+    config.attributes["host_id"] = host
     return config
 
 
@@ -98,7 +137,7 @@ def _status(connection: Connection, address: JournalAddress) -> JournalStatus:
     word = words.get(revision, "behind" if revision in t.REVISIONS else "newer")
     row = None if revision is None else _row(connection)
     return JournalStatus(
-        journal=str(address.path),
+        journal=str(address),
         status=word,
         revision=revision,
         head=t.HEAD,

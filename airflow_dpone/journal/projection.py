@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
@@ -11,7 +13,13 @@ from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery.states import ENDED, DeliveryState
 from airflow_dpone.errors import JournalError
 from airflow_dpone.journal import tables as t
+from airflow_dpone.journal.database import insert_missing, lock_name
 from airflow_dpone.journal.lease import Guarded
+from airflow_dpone.journal.schemas import Misfit, find_misfit
+
+EVIDENCE_KIND = "dpone.delivery-evidence"
+EVIDENCE_VERSION = 1
+_EVIDENCE_VERSION = re.compile(r"dpone[.]delivery-evidence[.]v([1-9][0-9]{0,8})")
 
 
 def refused(text: str, **fields: Any) -> JournalError:
@@ -95,6 +103,8 @@ def open_invocation(tx: Guarded, write: jr.OpenInvocation) -> None:
     requesters = {requester.delivery_key, tx.lease.requester.delivery_key}
     if write.target_key != tx.lease.target_key or requesters != {write.delivery_key}:
         raise refused("A generation is opened under the lease of its target, by its own requester.")
+    # The generations of one delivery may have had other targets, whose leases do not exclude each other.
+    lock_name(tx.connection, write.delivery_key)
     query = select(t.invocation).where(t.invocation.c.delivery_key == write.delivery_key)
     newest = tx.connection.execute(query.order_by(t.invocation.c.generation.desc()).limit(1)).one_or_none()
     if newest is not None and newest.generation == write.generation:
@@ -129,11 +139,14 @@ def check_opened(tx: Guarded, invocation_key: str) -> None:
 
 
 def put_note(tx: Guarded, write: jr.PutNote) -> None:
-    """What a person reads first: None leaves a field as it is, '' empties it."""
+    """What a person reads first: None leaves a field as it is, '' empties it.
+
+    A NUL, which PostgreSQL keeps in no text, is shown as a replacement character.
+    """
     own_invocation(tx, write.invocation_key)
     names = ("resume_state", "last_error_code", "reason", "next_action")
     given = {name: getattr(write, name) for name in names if getattr(write, name) is not None}
-    values = {name: value or None for name, value in given.items()}
+    values = {name: value.replace("\0", "\N{REPLACEMENT CHARACTER}") or None for name, value in given.items()}
     where = t.invocation.c.invocation_key == write.invocation_key
     tx.connection.execute(update(t.invocation).where(where).values(**values, updated_at=tx.now))
 
@@ -159,6 +172,7 @@ def put_task(tx: Guarded, write: jr.PutTask) -> None:
         "max_tries": requester.max_tries,
         "ti_id": requester.ti_id,
     }
+    lock_name(tx.connection, write.delivery_key)  # a task is not of one target either
     mine = (t.task.c.delivery_key == write.delivery_key, t.task.c.task_id == requester.task_id)
     if tx.connection.execute(update(t.task).where(*mine).values(**values)).rowcount:
         return
@@ -170,20 +184,47 @@ def put_task(tx: Guarded, write: jr.PutTask) -> None:
 
 
 def read_evidence(connection: Connection, evidence_sha256: str) -> bytes | None:
-    """A document, its hash checked. Raises JournalError when it is not what was stored."""
+    """A document, its hash and its shape checked. Raises JournalError when it is not what was stored, or of a
+    newer version."""
     query = select(t.evidence.c.body).where(t.evidence.c.evidence_sha256 == evidence_sha256)
     body: bytes | None = connection.execute(query).scalar_one_or_none()
-    if body is not None and identity.sha256_hex(body) != evidence_sha256:
-        text = f"The evidence document {evidence_sha256} does not have its hash any more."
-        raise JournalError("dpone.journal.evidence_damaged", text, evidence_sha256=evidence_sha256)
+    if body is None:
+        return None
+    if identity.sha256_hex(body) != evidence_sha256:
+        raise _damaged(evidence_sha256, "it does not have its hash any more")
+    misfit = _evidence_misfit(body, evidence_sha256)
+    if misfit is not None:
+        raise _damaged(evidence_sha256, str(misfit), path=misfit.path)
     return body
 
 
+def _damaged(evidence_sha256: str, detail: str, **more: str) -> JournalError:
+    text = f"The evidence document {evidence_sha256} is damaged: {detail}."
+    return JournalError("dpone.journal.evidence_damaged", text, evidence_sha256=evidence_sha256, **more)
+
+
+def _evidence_misfit(body: bytes, evidence_sha256: str) -> Misfit | None:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return Misfit("", "JSON")
+    said = str(document.get("schema")) if isinstance(document, dict) else ""
+    version = _EVIDENCE_VERSION.fullmatch(said)
+    if version is not None and int(version[1]) > EVIDENCE_VERSION:
+        text = f"The evidence {evidence_sha256} is a {said}; this version knows v{EVIDENCE_VERSION}."
+        raise JournalError("dpone.journal.newer_event", text, evidence_sha256=evidence_sha256)
+    return find_misfit(EVIDENCE_KIND, document)
+
+
 def put_evidence(tx: Guarded, write: jr.PutEvidence) -> None:
-    """Stores a document under its hash; the same one again is no change."""
+    """Stores a document under its hash; the same one again is no change. Raises JournalError for what its
+    schema refuses."""
     own_invocation(tx, write.invocation_key)
     if identity.sha256_hex(write.body) != write.evidence_sha256:
         raise refused("The evidence document does not have the hash that it is to be stored under.")
+    misfit = _evidence_misfit(write.body, write.evidence_sha256)
+    if misfit is not None:
+        raise refused(f"The evidence document is not stored: {misfit}.", path=misfit.path)
     if read_evidence(tx.connection, write.evidence_sha256) is None:
         values = {
             "evidence_sha256": write.evidence_sha256,
@@ -192,7 +233,7 @@ def put_evidence(tx: Guarded, write: jr.PutEvidence) -> None:
             "body": write.body,
             "created_at": tx.now,
         }
-        tx.connection.execute(insert(t.evidence).values(**values))
+        insert_missing(tx.connection, t.evidence, **values)
 
 
 # ---- checkpoints -------------------------------------------------------------------------------------------

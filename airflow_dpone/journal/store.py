@@ -1,7 +1,8 @@
 """The journal as the engine knows it: ``open_journal`` and :class:`SqlJournal`, a ``JournalPort``.
 
 What a method has returned from survives a crash and the loss of power; what it has raised from has not
-happened. No method leaves half of anything.
+happened. No method leaves half of anything. One error leaves open whether all of it has happened:
+``dpone.journal.unavailable``, when a server's answer to the commit was lost. Every write may be repeated.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from airflow_dpone.host_identity import host_id
 from airflow_dpone.journal import custody, event_log, projection
 from airflow_dpone.journal import lease as leases
 from airflow_dpone.journal import tables as t
-from airflow_dpone.journal.address import JournalAddress, refuse_network_filesystem
+from airflow_dpone.journal.address import JournalAddress, SqliteFile, refuse_network_filesystem
 from airflow_dpone.journal.database import Database
 from airflow_dpone.journal.owner_process import OwnerProcess
 
@@ -38,39 +39,42 @@ WRITERS: Mapping[type, Callable[[leases.Guarded, Any], None]] = {
 }
 
 
-def open_journal(url_or_path: str | Path, *, host: str | None = None) -> SqlJournal:
+def open_journal(where: str | Path | JournalAddress, *, host: str | None = None) -> SqlJournal:
     """Opens a migrated journal. It is never created or migrated here.
 
-    :param url_or_path: the file's path, or a SQLAlchemy URL.
+    :param where: the file's path, or a SQLAlchemy URL.
     :param host: this machine, where ``/etc/machine-id`` does not name it: ``[dpone] host_id``.
 
     Raises ConfigurationError for an address of another kind, and JournalError: missing, not a database, not
-    migrated, of a newer version, on a network file system, or of another machine.
+    migrated, of a newer version, on a network file system, of another machine, or on a server that does not
+    answer or cannot keep a journal.
     """
-    address = JournalAddress.of(url_or_path)
+    address = JournalAddress.of(where)
+    here = host or host_id()
     database = open_database(address)
     try:
         with database.read() as connection:
-            journal_id, owner_host = identify(connection, address, host or host_id())
+            journal_id, owner_host = identify(connection, address, here)
     except BaseException:
         database.close()
         raise
-    return SqlJournal(database, journal_id=journal_id, host_id=owner_host)
+    return SqlJournal(database, journal_id=journal_id, host_id=owner_host, here=here)
 
 
 def open_database(address: JournalAddress) -> Database:
-    """The database of an address whose file exists and is on a local disk. Raises JournalError."""
-    if not address.path.is_file():
-        message = (
-            f"There is no journal at {address.path}. If there was one, restore it; a new one starts empty."
-        )
-        raise JournalError(
-            "dpone.journal.missing",
-            message,
-            next_action=f"Run `{address.migrate_command()}`, then clear the task.",
-            path=str(address.path),
-        )
-    refuse_network_filesystem(address)
+    """The database of an address; a file must exist and be on a local disk. Raises JournalError."""
+    if isinstance(address, SqliteFile):
+        if not address.path.is_file():
+            message = (
+                f"There is no journal at {address}. If there was one, restore it; a new one starts empty."
+            )
+            raise JournalError(
+                "dpone.journal.missing",
+                message,
+                next_action=f"Run `{address.migrate_command()}`, then clear the task.",
+                journal=str(address),
+            )
+        refuse_network_filesystem(address)
     return Database(address)
 
 
@@ -86,20 +90,18 @@ def read_revision(connection: Connection) -> str | None:
 def refuse_newer(revision: str | None, address: JournalAddress) -> None:
     """Raises JournalError for a journal that a newer version of this package has migrated."""
     if revision is not None and revision not in t.REVISIONS:
-        message = (
-            f"The journal {address.path} is at revision {revision}; this version knows {t.HEAD} and older."
-        )
+        message = f"The journal {address} is at revision {revision}; this version knows {t.HEAD} and older."
         raise JournalError(
-            "dpone.journal.newer", message, path=str(address.path), revision=revision, head=t.HEAD
+            "dpone.journal.newer", message, journal=str(address), revision=revision, head=t.HEAD
         )
 
 
 def refuse_other_host(owner_host: str | None, address: JournalAddress, host: str) -> None:
     """Raises JournalError for a SQLite file that belongs to another machine."""
     if owner_host is not None and owner_host != host:
-        message = f"The journal {address.path} belongs to the machine {owner_host}; this one is {host}."
+        message = f"The journal {address} belongs to the machine {owner_host}; this one is {host}."
         raise JournalError(
-            "dpone.journal.other_host", message, path=str(address.path), host_id=owner_host, this_host_id=host
+            "dpone.journal.other_host", message, journal=str(address), host_id=owner_host, this_host_id=host
         )
 
 
@@ -115,31 +117,31 @@ def identify(connection: Connection, address: JournalAddress, host: str) -> tupl
         )
         raise JournalError(
             "dpone.journal.not_migrated",
-            f"The journal {address.path} {found}.",
+            f"The journal {address} {found}.",
             next_action=f"Run `{address.migrate_command()}`, then clear the task.",
-            path=str(address.path),
+            journal=str(address),
             revision=revision,
             head=t.HEAD,
         )
     row = connection.execute(select(t.journal)).one_or_none()
     if row is None:
-        raise JournalError(
-            "dpone.journal.damaged", f"The journal {address.path} does not say which one it is."
-        )
+        raise JournalError("dpone.journal.damaged", f"The journal {address} does not say which one it is.")
     refuse_other_host(row.host_id, address, host)
     return row.journal_id, row.host_id
 
 
 class SqlJournal:
-    """A ``JournalPort`` on a SQL database. Safe to use from several threads; never after a fork.
+    """A ``JournalPort`` on a SQL database. Safe to use from several threads, and in a forked process.
 
     :param journal_id: which journal this is; the target's gate remembers it.
-    :param host_id: the machine that a SQLite file belongs to.
+    :param host_id: the machine that a SQLite file belongs to; None on a server.
+    :param here: this machine, as leases name it.
     """
 
-    def __init__(self, database: Database, *, journal_id: str, host_id: str | None) -> None:
+    def __init__(self, database: Database, *, journal_id: str, host_id: str | None, here: str) -> None:
         self.journal_id = journal_id
         self.host_id = host_id
+        self._here = here
         self._database = database
 
     def __enter__(self) -> SqlJournal:
@@ -213,7 +215,7 @@ class SqlJournal:
         costs the next one nothing: a process that is gone is taken over at once.
         """
         leases.check_terms(ttl_sec, gate_fence)
-        here = OwnerProcess.current(self.host_id or host_id())
+        here = OwnerProcess.current(self._here)
         with self._database.write() as connection:
             row = leases.lock_row(connection, target_key)
             custody.refuse_other_holder(connection, target_key, requester.delivery_key, row.now)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from airflow.sdk import BaseOperator
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from airflow_dpone.delivery.records import Requester
     from airflow_dpone.delivery.window import Window
     from airflow_dpone.errors import DponeError, Problem
+    from airflow_dpone.journal.address import JournalAddress
     from airflow_dpone.settings import Route
 
 
@@ -24,7 +24,9 @@ class DeliverWindowOperator(BaseOperator):
     Clearing or retrying the task goes on from the last durable boundary; clearing it after success delivers
     the window again as the next generation. Everything is checked in ``execute``, all problems in one error.
 
-    :param source: ``chdb:///absolute/dir``. :param source_table: ``(database, table)``.
+    :param source: Airflow connection id of a ClickHouse server (native port), ``clickhouse://user@host:9000``
+        for a user without a password, or ``chdb:///absolute/dir``.
+    :param source_table: ``(database, table)``.
     :param target: Airflow connection id of a SQL Server database (type ``mssql`` or ``odbc``), or a URI as in
         ``Route``. :param target_table: ``(schema, table)``.
     :param window_column: source column that the window cuts. :param columns: all, a list, or source ->
@@ -33,7 +35,8 @@ class DeliverWindowOperator(BaseOperator):
     :param window_start: start of the window, ISO text with a zone or a datetime (templated).
     :param window_end: end of the window, exclusive. Without both: ``dag_run.conf["window"]``, then the run's
         data interval if it is not empty.
-    :param journal: path or SQLAlchemy URL of the migrated journal (templated).
+    :param journal: path or SQLAlchemy URL of the migrated journal, without a password (templated).
+    :param journal_conn_id: instead of ``journal``: an Airflow connection of type ``postgres``, or ``sqlite``.
     :param spool: directory for sealed chunks, default ``<AIRFLOW_HOME>/dpone/spool``, or a URL such as
         ``s3://bucket/prefix``: then a retry may run on any worker that reaches it (templated).
     :param limits: mapping of limits. :param quality: mapping of checks. :param options: mapping of options.
@@ -71,6 +74,7 @@ class DeliverWindowOperator(BaseOperator):
         window_start: Any = None,
         window_end: Any = None,
         journal: str | None = None,
+        journal_conn_id: str | None = None,
         spool: str | None = None,
         limits: Mapping[str, Any] | None = None,
         quality: Mapping[str, Any] | None = None,
@@ -94,6 +98,7 @@ class DeliverWindowOperator(BaseOperator):
         self.window_start = window_start
         self.window_end = window_end
         self.journal = journal
+        self.journal_conn_id = journal_conn_id
         self.spool = spool
         self.limits = limits
         self.quality = quality
@@ -169,19 +174,39 @@ class DeliverWindowOperator(BaseOperator):
 
         return choose_window(self.strategy, self.window_start, self.window_end, context)
 
-    def _places(self) -> tuple[str, str]:
-        from airflow_dpone.errors import ConfigurationError, Problem
+    def _places(self) -> tuple[str | JournalAddress, str]:
+        from airflow_dpone.errors import ConfigurationError
         from airflow_dpone.wiring import Places, call_problems, default_spool
 
         spool = self.spool or default_spool()
-        places = Places(self.journal or "", spool, self.host_id, self.spool_conn_id)
-        problems = call_problems(places, self.deadline_sec, self.lease_ttl_sec)
-        if isinstance(self.journal, str) and "://" in self.journal and urlsplit(self.journal).password:
-            text = "the URL carries a password, and templated fields are shown in the UI"
-            problems.append(Problem("dpone.config.secret_in_uri", "journal", text))
+        problems: list[Problem] = []
+        journal: str | JournalAddress = self.journal or ""
+        try:
+            journal = self._journal()
+        except ConfigurationError as error:
+            problems += error.problems
+        places = Places(journal, spool, self.host_id, self.spool_conn_id)
+        others = call_problems(places, self.deadline_sec, self.lease_ttl_sec)
+        problems += [problem for problem in others if not problems or problem.where != "journal"]
         if problems:
             raise ConfigurationError.of(problems)
-        return str(self.journal), spool
+        return journal, spool
+
+    def _journal(self) -> str | JournalAddress:
+        from airflow_dpone.errors import ConfigurationError, Problem
+        from airflow_dpone.journal.address import holds_password
+
+        if self.journal and self.journal_conn_id:
+            text = "give journal or journal_conn_id, not both"
+            raise ConfigurationError.of([Problem("dpone.config.field", "journal_conn_id", text)])
+        if self.journal_conn_id:
+            from airflow_dpone.hooks.journal import journal_address
+
+            return journal_address(self.journal_conn_id)
+        if holds_password(str(self.journal)):
+            text = "the URL carries a password, and templated fields are shown in the UI: use journal_conn_id"
+            raise ConfigurationError.of([Problem("dpone.config.secret_in_uri", "journal", text)])
+        return self.journal or ""
 
 
 def _requester(context: Context) -> Requester:

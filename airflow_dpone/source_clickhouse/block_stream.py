@@ -14,6 +14,7 @@ import pyarrow.ipc
 from airflow_dpone.delivery.ports import Deadline
 from airflow_dpone.errors import SourceUnavailable
 from airflow_dpone.source_clickhouse.error_map import error_of
+from airflow_dpone.source_clickhouse.session import remaining_sec
 
 
 class BlockStream(Iterator[pa.RecordBatch]):
@@ -76,17 +77,6 @@ class BlockStream(Iterator[pa.RecordBatch]):
             return call()
         except RuntimeError as error:
             raise error_of(str(error), "reading the window") from None
-
-
-def remaining_sec(deadline: Deadline) -> float:
-    """Seconds left, more than 0.
-
-    :raises SourceUnavailable: ``dpone.source.deadline``.
-    """
-    left = deadline.remaining_sec()
-    if left <= 0:
-        raise SourceUnavailable("dpone.source.deadline", "The deadline passed while the window was read.")
-    return left
 
 
 def _batches(block: bytes) -> list[pa.RecordBatch]:

@@ -7,25 +7,21 @@ behind our own lock file. It survives no fork: a child that was forked while it 
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
-
-from airflow_dpone.delivery.ports import Deadline, effect
-from airflow_dpone.delivery.records import SourceQuery, SourceSnapshot, SourceTable
-from airflow_dpone.delivery.window import Window
+from airflow_dpone.delivery.ports import Deadline
 from airflow_dpone.embedded_lock import EmbeddedLock, EmbeddedLockBusy
 from airflow_dpone.errors import ConfigurationError, DponeError, Problem, SourceUnavailable
-from airflow_dpone.source_clickhouse import introspect, query_settings, statements
-from airflow_dpone.source_clickhouse.block_stream import BlockStream, remaining_sec
-from airflow_dpone.source_clickhouse.error_map import UNKNOWN_SETTING, error_of
-from airflow_dpone.wire.types import WireLayout
+from airflow_dpone.source_clickhouse import query_settings
+from airflow_dpone.source_clickhouse.block_stream import BlockStream
+from airflow_dpone.source_clickhouse.error_map import error_of
+from airflow_dpone.source_clickhouse.introspect import Admission
+from airflow_dpone.source_clickhouse.session import Session
+from airflow_dpone.source_clickhouse.source import ClickHouseSource
 
 LOCK_NAME = "dpone.lock"
 _open_here: dict[str, int] = {}
@@ -44,7 +40,31 @@ def _note_fork() -> None:
 os.register_at_fork(after_in_child=_note_fork)
 
 
-class EmbeddedSource:
+class EngineSession:
+    """One session of the engine; each read has one of its own, so that no other query ends its stream."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def rows(self, statement: str) -> list[list[str]]:
+        """See :class:`~airflow_dpone.source_clickhouse.session.Session`."""
+        try:
+            answer = self._session.query(statement, "JSONCompactStrings").bytes()
+        except RuntimeError as error:
+            raise error_of(str(error), "reading the catalog") from None
+        rows: list[list[str]] = json.loads(answer)["data"] if answer else []
+        return rows
+
+    def stream(self, statement: str, *, query_id: str, deadline: Deadline) -> BlockStream:
+        """The stream of a query. The engine takes no id of a query; it finds the nonce in ``log_comment``."""
+        return BlockStream(self._session, statement, deadline)
+
+    def close(self) -> None:
+        """Doing so twice is fine."""
+        self._session.close()
+
+
+class EmbeddedSource(ClickHouseSource):
     """A :class:`~airflow_dpone.delivery.ports.SourcePort` over a chDB directory.
 
     :param path: the directory; it must exist and hold chDB's data.
@@ -56,19 +76,23 @@ class EmbeddedSource:
         "server_identity": "absent",
         "query_log": "absent",
     }
+    own_settings = query_settings.EMBEDDED_OWN
+    format_settings = query_settings.ARROW_SENT
 
-    def __init__(self, path: str, *, lock_wait_sec: float) -> None:
+    def __init__(self, path: str, *, lock_wait_sec: float, admission: Admission | None = None) -> None:
+        super().__init__(admission)
         self._path = path
         self._lock = EmbeddedLock(os.path.join(path, LOCK_NAME), lock_wait_sec)
         self._directory = ""
-        self._session: Any = None
-        self._pid = 0
-        self._sent: dict[str, str] = {}
-        self._streams: list[BlockStream] = []
+
+    @property
+    def name(self) -> str:
+        """The directory."""
+        return f"The chDB directory {self._path!r}"
 
     # ---- open and close --------------------------------------------------------------------------------
 
-    def __enter__(self) -> EmbeddedSource:
+    def _acquire(self) -> None:
         if _forked.is_set():
             text = "this process was forked from one that had loaded chDB; the engine would hang in it"
             raise SourceUnavailable("dpone.source.forked", text, path=self._path)
@@ -82,36 +106,14 @@ class EmbeddedSource:
                 path=self._path,
             )
         self._take_lock()
-        self._directory, self._pid = directory, os.getpid()
+        self._directory = directory
         _open_here[directory] = _open_here.get(directory, 0) + 1
-        try:
-            self._session = self._new_session()
-            self._sent = self._settings_of_engine()
-        except BaseException:
-            self._close()
-            raise
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        session, self._session = self._session, None
-        streams, self._streams = self._streams, []
-        try:
-            # Each has a session of its own, and the engine stays open until the last one is closed.
-            for stream in streams:
-                stream.close()
-            if session is not None:
-                session.close()
-        finally:
-            if _open_here.get(self._directory):
-                _open_here[self._directory] -= 1
-                if not _open_here[self._directory]:
-                    del _open_here[self._directory]
-            self._lock.release()
+    def _release(self) -> None:
+        _open_here[self._directory] -= 1
+        if not _open_here[self._directory]:
+            del _open_here[self._directory]
+        self._lock.release()
 
     def _check_directory(self) -> None:
         if not os.path.isdir(self._path):
@@ -141,13 +143,12 @@ class EmbeddedSource:
             text = f"{self._lock.path!r} cannot be opened: {error.strerror}"
             raise ConfigurationError.of([Problem("dpone.source.directory", "source", text)]) from None
 
-    def _new_session(self) -> Any:
-        """A session of the engine; each read has one of its own, so that no other query ends its stream."""
+    def _new_session(self) -> Session:
         from chdb.session import Session
 
         open_session: Any = Session
         try:
-            return open_session(self._directory)
+            return EngineSession(open_session(self._directory))
         except RuntimeError as error:
             raise self._open_error(str(error)) from None
 
@@ -163,106 +164,3 @@ class EmbeddedSource:
             f"chDB could not open {self._path!r}; another program may have it open without our lock.",
             path=self._path,
         )
-
-    # ---- metadata --------------------------------------------------------------------------------------
-
-    def describe(self, database: str, table: str) -> SourceTable:
-        """Introspection; see the port. Settings of the session that would change results are problems."""
-        problems = tuple(self._setting_problems(self._session))
-        return introspect.describe(
-            self._ask, database, table, capabilities=self.capabilities, problems=problems
-        )
-
-    def compile(
-        self,
-        table: SourceTable,
-        layout: WireLayout,
-        source_columns: Sequence[str],
-        window_column: str | None,
-        window: Window,
-    ) -> SourceQuery:
-        """The statement that reads the window; see the port."""
-        return statements.compile_query(table, layout, source_columns, window_column, window)
-
-    def find_rows_hint(self, query: SourceQuery, column: str, code: str) -> str:
-        """A query that finds the rows of a data error; ``column`` is the source's name."""
-        return statements.find_rows(query, column, code)
-
-    def snapshot(self, query: SourceQuery) -> SourceSnapshot:
-        """The table now; see the port."""
-        return introspect.snapshot(self._ask, query, self._settings_of(query))
-
-    def _settings_of(self, query: SourceQuery) -> dict[str, str]:
-        """The closed list for a query, with blocks that fit the table's rows."""
-        names = {"database": query.database, "table": query.table}
-        ((row_bytes,),) = self._ask(statements.render(statements.ROW_BYTES, **names))
-        return {**self._sent, "max_block_size": str(query_settings.block_rows(int(row_bytes)))}
-
-    def _ask(self, statement: str) -> list[list[str]]:
-        return self._rows(self._session, statement, self._sent)
-
-    def _settings_of_engine(self) -> dict[str, str]:
-        """The closed list as far as this engine knows it; already the first question carries it."""
-        everything = query_settings.settings_to_send(query_settings.SENT_IF_KNOWN)
-        statement = statements.known_settings(tuple(everything))
-        try:
-            known = self._rows(self._session, statement, everything)
-        except DponeError as error:
-            if error.fields.get("clickhouse_code") != UNKNOWN_SETTING:
-                raise
-            known = self._rows(self._session, statement, query_settings.ALWAYS_SENT)
-        return query_settings.settings_to_send({name for (name,) in known})
-
-    def _setting_problems(self, session: Any) -> list[Problem]:
-        sent = {**self._sent, **query_settings.ARROW_SENT}
-        rows = self._rows(session, statements.CHANGED_SETTINGS, sent)
-        changed = [(name, value) for name, value in rows]
-        return query_settings.setting_problems(changed, sent, query_settings.EMBEDDED_OWN)
-
-    def _rows(self, session: Any, statement: str, settings: Mapping[str, str]) -> list[list[str]]:
-        self._check_process()
-        text = statements.with_settings(statement, settings)
-        try:
-            answer = session.query(text, "JSONCompactStrings").bytes()
-        except RuntimeError as error:
-            raise error_of(str(error), "reading the catalog") from None
-        rows: list[list[str]] = json.loads(answer)["data"] if answer else []
-        return rows
-
-    def _check_process(self) -> None:
-        if self._session is None:
-            raise SourceUnavailable("dpone.source.closed", f"The chDB directory {self._path!r} is not open.")
-        if self._pid != os.getpid():
-            raise SourceUnavailable(
-                "dpone.source.closed",
-                "chDB was opened before this process was forked and cannot be used here.",
-            )
-
-    # ---- the read --------------------------------------------------------------------------------------
-
-    @effect
-    def read(self, query: SourceQuery, *, nonce: str, deadline: Deadline) -> Iterator[pa.RecordBatch]:
-        """Runs the query once and yields raw batches; see the port. Leaving ``with`` ends it.
-
-        :raises SourceUnavailable: the stream ended early, for whatever reason, or the deadline is over.
-        :raises SourceDataError: the engine cannot read its own data.
-        """
-        self._check_process()
-        seconds = math.ceil(remaining_sec(deadline))
-        session = self._new_session()
-        try:
-            problems = self._setting_problems(session)
-            if problems:
-                raise ConfigurationError.of(problems)
-        except BaseException:
-            session.close()
-            raise
-        settings = {
-            **self._settings_of(query),
-            **query_settings.ARROW_SENT,
-            "max_execution_time": str(seconds),
-            "log_comment": nonce,
-        }
-        stream = BlockStream(session, statements.with_settings(query.text, settings), deadline)
-        self._streams.append(stream)
-        return stream

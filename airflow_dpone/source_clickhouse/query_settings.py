@@ -7,7 +7,8 @@ refused by name, unless it is known not to change a result.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from airflow_dpone.errors import Problem
 
@@ -87,6 +88,22 @@ HARMLESS: frozenset[str] = frozenset(
 )
 """They bound, log or route a query, but cannot change its rows while every overflow mode is ``throw``."""
 
+HARMLESS_BEGINNINGS: tuple[str, ...] = (
+    "async_insert",
+    "distributed_ddl_",
+    "format_csv_",
+    "input_format_",
+    "insert_",
+    "mutations_",
+    "alter_",
+    "output_format_csv_",
+    "output_format_json_",
+    "output_format_pretty_",
+    "output_format_tsv_",
+    "wait_for_async_insert",
+)
+"""Of INSERT, of DDL, and of text formats, none of which a read uses."""
+
 EMBEDDED_OWN: frozenset[str] = frozenset(
     (
         "allow_introspection_functions",
@@ -98,11 +115,108 @@ EMBEDDED_OWN: frozenset[str] = frozenset(
 )
 """Changed by chDB itself in every session."""
 
+SENT_WITH_A_READ = ("max_execution_time", "log_comment")
+"""Sent with the one query of a read where the user may set them; nothing depends on them but comfort."""
+BLOCK_SETTINGS = ("max_block_size", "preferred_block_size_bytes")
+LARGEST_BLOCK_BYTES = 512 * 1024 * 1024
+"""Of a block whose size may not be set: far below the 2 GiB that one Arrow string column can hold."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row of ``system.settings``.
+
+    :param fixed: the user may not set it. :param least: smallest permitted value, '' for none.
+    :param most: greatest permitted value, '' for none.
+    """
+
+    value: str
+    changed: bool
+    fixed: bool = False
+    least: str = ""
+    most: str = ""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether not every value may be set."""
+        return self.fixed or bool(self.least or self.most)
+
+    def admits(self, value: str) -> bool:
+        """Whether the user may set it to that value, as far as its constraints tell."""
+        if self.fixed:
+            return value == self.value
+        numbers = [value, *(bound for bound in (self.least, self.most) if bound)]
+        if not all(number.isdigit() for number in numbers):
+            return not self.bounded or value == self.value
+        return int(self.least or 0) <= int(value) and (not self.most or int(value) <= int(self.most))
+
+
+@dataclass(frozen=True)
+class Sendable:
+    """What a user's queries can carry.
+
+    :param sent: goes with every query. :param found: ``system.settings`` as it is without it, by name.
+    :param readonly: the user may set nothing (``readonly = 1``).
+    """
+
+    sent: Mapping[str, str]
+    found: Mapping[str, Setting]
+    readonly: bool = False
+
+    def with_a_read(self, wanted: Mapping[str, str]) -> dict[str, str]:
+        """Those of :data:`SENT_WITH_A_READ` that the user may set to these values; a time that is longer than
+        the user's bound becomes that bound."""
+        if self.readonly:
+            return {}
+        may = {}
+        for name, value in wanted.items():
+            setting = self.found.get(name, Setting("", False))
+            if setting.most.isdigit() and value.isdigit():
+                value = str(min(int(value), int(setting.most)))
+            if setting.admits(value):
+                may[name] = value
+        return may
+
+    def block_settings(self, row_bytes: int) -> dict[str, str]:
+        """``max_block_size`` for rows of that average size, if it may be set."""
+        if "max_block_size" not in self.sent:
+            return {}
+        return {"max_block_size": str(block_rows(row_bytes))}
+
+    def block_problems(self, row_bytes: int) -> list[Problem]:
+        """Whether blocks whose size may not be set could become too large for the rows."""
+        size = self.found.get("max_block_size")
+        if "max_block_size" in self.sent or size is None or not size.value.isdigit():
+            return []
+        if int(size.value) * row_bytes <= LARGEST_BLOCK_BYTES:
+            return []
+        text = (
+            f"is {size.value} and may not be set: blocks of rows with about {row_bytes} bytes would be too "
+            f"large; set it to {block_rows(row_bytes)} in the profile of this user"
+        )
+        return [Problem("dpone.source.setting", "setting max_block_size", text)]
+
 
 def settings_to_send(known: Collection[str]) -> dict[str, str]:
     """The closed list for a server: what is always sent, and of the rest what the server knows."""
     rest = {name: value for name, value in SENT_IF_KNOWN.items() if name in known}
     return {**ALWAYS_SENT, **rest}
+
+
+def what_a_user_can_send(found: Mapping[str, Setting]) -> Sendable:
+    """The closed list as far as the user may set it.
+
+    :param found: settings of the server by name, as they are when nothing is sent.
+    """
+    readonly = found.get("readonly", Setting("0", False)).value == "1"
+    sent = {}
+    for name, value in settings_to_send(found).items():
+        setting = found.get(name)
+        if setting is None or (name in BLOCK_SETTINGS and (readonly or setting.bounded)):
+            continue  # the size of blocks depends on the table: it can be chosen, or it stays
+        if (setting.value == value or not readonly) and setting.admits(value):
+            sent[name] = value
+    return Sendable(sent, found, readonly)
 
 
 def block_rows(row_bytes: int) -> int:
@@ -111,30 +225,33 @@ def block_rows(row_bytes: int) -> int:
 
 
 def setting_problems(
-    changed: Sequence[tuple[str, str]], sent: Mapping[str, str], own: Collection[str]
+    seen: Mapping[str, Setting],
+    wanted: Mapping[str, str],
+    own: Collection[str],
+    profiles: str = "",
+    unused: tuple[str, ...] = (),
 ) -> list[Problem]:
-    """What in ``system.settings WHERE changed``, asked with the closed list, is not as it must be.
+    """What in ``system.settings``, asked with everything that is sent, is not as it must be.
 
-    :param changed: name and value of each setting that is not at its default, while the list was sent.
-    :param sent: the list. :param own: names that the engine changes by itself.
+    :param seen: by name each setting that is not at its default, and each of the wanted ones.
+    :param wanted: the closed list. :param own: names that the engine changes by itself.
+    :param profiles: the profiles of the user, for the message; '' if they are not known.
+    :param unused: beginnings of the names of forms in which this engine's results do not come.
     """
-    values = dict(changed)
+    of = f"profile {profiles} of this user" if profiles else "profile of this user"
     problems = [
-        Problem("dpone.source.setting", f"setting {name}", _stuck(name, value, values.get(name)))
-        for name, value in sent.items()
-        if values.get(name) != value
+        Problem("dpone.source.setting", f"setting {name}", _stuck(value, seen.get(name), of))
+        for name, value in wanted.items()
+        if name not in BLOCK_SETTINGS and (name not in seen or seen[name].value != value)
     ]
-    for name in sorted(set(values) - set(sent) - HARMLESS - set(own)):
-        text = (
-            "differs from ClickHouse's default and is not known to leave results alone; take it out of the"
-            " profile of this user"
-        )
-        problems.append(Problem("dpone.source.setting", f"setting {name}", text))
+    changed = {name for name, setting in seen.items() if setting.changed}
+    for name in sorted(changed - set(wanted) - HARMLESS - set(own)):
+        if not name.startswith((*HARMLESS_BEGINNINGS, *unused)):
+            text = f"differs from ClickHouse's default and may change results; take it out of the {of}"
+            problems.append(Problem("dpone.source.setting", f"setting {name}", text))
     return problems
 
 
-def _stuck(name: str, wanted: str, found: str | None) -> str:
-    shown = "its default" if found is None else repr(found)
-    return (
-        f"must be {wanted!r} for a complete result, but stays {shown}; correct the profile or its constraints"
-    )
+def _stuck(wanted: str, found: Setting | None, of: str) -> str:
+    shown = "is not known to this server" if found is None else f"stays {found.value!r}"
+    return f"must be {wanted!r} for a complete result, but {shown}; set it in the {of}, or let it be set"

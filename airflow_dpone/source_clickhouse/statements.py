@@ -17,11 +17,19 @@ from airflow_dpone.wire.types import RawForm, TypePair, WireLayout
 ROWS = "dpone_rows"
 """Alias of the source table. Columns are named through it, since ``c0`` alone could mean our own alias."""
 
-# Which of the settings that we know this server has.
-KNOWN_SETTINGS = "SELECT name FROM system.settings WHERE name IN ({names})"
+PART = "dpone_part"
+"""Alias of the part that a row came from."""
 
-# What differs from the defaults, seen by a query that is sent like the one that reads.
-CHANGED_SETTINGS = "SELECT name, toString(value) FROM system.settings WHERE changed"
+# Settings that differ from the defaults or have one of these names, each as five hex texts: name, value,
+# whether it is changed, whether it is fixed, bounds. One row, so that no limit of a profile can cut it.
+SETTINGS = (
+    "SELECT arrayStringConcat(groupArray(concat(hex(name), '.', hex(toString(value)), '.',"
+    " hex(toString(changed)), '.', hex(toString(readonly)), '.', hex(ifNull(toString(min), '')), '.',"
+    " hex(ifNull(toString(max), '')))), ' ') FROM system.settings WHERE changed OR name IN ({names})"
+)
+
+# Names of the user's settings profiles.
+PROFILES = "SELECT arrayStringConcat(arrayMap(name -> concat('\\'', name, '\\''), currentProfiles()), ', ')"
 
 # Who answers.
 SERVER_ID = "SELECT toString(serverUUID())"
@@ -62,6 +70,12 @@ PATCH_PARTS = (
     " AND startsWith(partition_id, 'patch-') ORDER BY name"
 )
 
+# Row policies on the table, on its whole database or on everything.
+ROW_POLICIES = (
+    "SELECT short_name FROM system.row_policies WHERE database IN ({database}, '', '*')"
+    " AND table IN ({table}, '', '*') ORDER BY short_name"
+)
+
 # Rows of the table as its parts count them.
 ROW_ESTIMATE = (
     "SELECT toString(sum(rows)) FROM system.parts WHERE database = {database} AND table = {table} AND active"
@@ -81,6 +95,31 @@ WINDOW_PARTS = (
     " AND NOT startsWith(partition_id, 'patch-') AND partition_id IN"
     " (SELECT DISTINCT _partition_id FROM {quoted} AS {alias}{where}) ORDER BY name"
 )
+
+# Per part of the window the moment of its first TTL as seconds since 1970, and whether it has any TTL at all.
+WINDOW_TTL = (
+    "SELECT name, toString(toUInt32(arrayMin(arrayFilter(at -> at > toDateTime(0, 'UTC'), arrayConcat("
+    "[delete_ttl_info_min], `rows_where_ttl_info.min`, `group_by_ttl_info.min`))))),"
+    " toString(notEmpty(`move_ttl_info.min`) OR notEmpty(`recompression_ttl_info.min`))"
+    " FROM system.parts WHERE database = {database} AND table = {table} AND active"
+    " AND NOT startsWith(partition_id, 'patch-') AND partition_id IN"
+    " (SELECT DISTINCT _partition_id FROM {quoted} AS {alias}{where}) ORDER BY name"
+)
+
+# Rows of the window by part, as the parts are now.
+PART_ROWS = "SELECT _part, toString(count()) FROM {quoted} AS {alias}{where} GROUP BY _part"
+
+# The newest block of each partition: parts that hold a newer one hold rows that were inserted later.
+NEWEST_BLOCKS = (
+    "SELECT partition_id, toString(max(max_block_number)) FROM system.parts WHERE database = {database}"
+    " AND table = {table} AND active GROUP BY partition_id"
+)
+
+# Asks for nothing, but as the read will: rights, names and types.
+PROBE = "SELECT toString(count()) FROM (\n{text}\nLIMIT 0\n)"
+
+# Ends a query of ours.
+KILL = "KILL QUERY WHERE query_id = {query_id} ASYNC"
 
 # Reads the window, once.
 READ = "SELECT {projection}\nFROM {quoted} AS {alias}{where}"
@@ -117,20 +156,43 @@ def render(template: str, **names: str) -> str:
     return template.format(**texts)
 
 
-def known_settings(names: Sequence[str]) -> str:
-    """:data:`KNOWN_SETTINGS` for these names."""
-    return KNOWN_SETTINGS.format(names=", ".join(quote_text(name) for name in names))
+def settings_of(names: Sequence[str]) -> str:
+    """:data:`SETTINGS` for these names."""
+    return SETTINGS.format(names=", ".join(quote_text(name) for name in names))
 
 
 def window_parts(query: SourceQuery) -> str:
     """:data:`WINDOW_PARTS` for the window of a query."""
-    return WINDOW_PARTS.format(
+    return _of_window(WINDOW_PARTS, query)
+
+
+def window_ttl(query: SourceQuery) -> str:
+    """:data:`WINDOW_TTL` for the window of a query."""
+    return _of_window(WINDOW_TTL, query)
+
+
+def part_rows(query: SourceQuery) -> str:
+    """:data:`PART_ROWS` for the window of a query."""
+    return _of_window(PART_ROWS, query)
+
+
+def _of_window(template: str, query: SourceQuery) -> str:
+    return template.format(
         database=quote_text(query.database),
         table=quote_text(query.table),
         quoted=quote_table(query.database, query.table),
         alias=ROWS,
         where=_where(query.predicate),
     )
+
+
+def with_part(query: SourceQuery) -> str | None:
+    """The statement of a query with the part of each row as its last column; None if it is no statement of
+    :func:`compile_query`. It is added here, so that a plan stays what it was."""
+    head = f"SELECT {query.projection}"
+    if not query.text.startswith(f"{head}\nFROM "):
+        return None
+    return f"{head},\n       {ROWS}._part AS {PART}{query.text[len(head) :]}"
 
 
 def with_settings(statement: str, settings: Mapping[str, str]) -> str:
@@ -140,7 +202,8 @@ def with_settings(statement: str, settings: Mapping[str, str]) -> str:
 
 
 def _setting_value(value: str) -> str:
-    return value if value.isdigit() or value == "{}" else quote_text(value)
+    is_number = value.isdigit() and len(value) < 20  # a nonce may be all digits, and is a text
+    return value if is_number or value == "{}" else quote_text(value)
 
 
 def _where(predicate: str) -> str:

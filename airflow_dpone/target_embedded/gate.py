@@ -110,6 +110,14 @@ def adopt(
     return before
 
 
+def refuse_replaced(session: Session, claim: tr.Claim) -> None:
+    """Raises Fenced when the gate has seen a greater fence. The file lock keeps it so until the commit."""
+    found = read_gate(session, claim.target_key)
+    if found is not None and found.fence > claim.fence:
+        text = f"The gate is at fence {found.fence}, this process has {claim.fence}."
+        raise Fenced("dpone.target.fenced", text, fence=found.fence)
+
+
 def raise_for_probe(session: Session, wanted: GateClaim) -> tr.GateRow:
     """Raises the gate's fence inside the caller's transaction, so that no older send can become effective."""
     before = read_gate(session, wanted.target.target_key)

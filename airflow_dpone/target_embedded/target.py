@@ -15,7 +15,8 @@ from types import TracebackType
 import pyarrow as pa
 
 from airflow_dpone.delivery import target_records as tr
-from airflow_dpone.delivery.ports import Clock, Deadline, SystemClock
+from airflow_dpone.delivery.clock import Clock, SystemClock
+from airflow_dpone.delivery.ports import Deadline
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import ConfigurationError, DponeError, Incident, Problem
 from airflow_dpone.target_embedded import catalog, gate, installation, plan_text, publication, stages, writing
@@ -139,9 +140,10 @@ class EmbeddedTarget(AbstractContextManager["EmbeddedTarget"]):
 
     # ---- staging ----------------------------------------------------------------------------------
 
-    def create_stage(self, name: str, owner: str, layout: WireLayout) -> tr.StageRef:
+    def create_stage(self, name: str, owner: str, layout: WireLayout, *, claim: tr.Claim) -> tr.StageRef:
         """An empty raw table with its mark."""
         with mapped("creating a staging table"), self._session.transaction():
+            gate.refuse_replaced(self._session, claim)
             return stages.create(self._session, name, owner, layout)
 
     def find_stage(self, name: str, owner: str) -> tr.StageRef | None:
@@ -181,10 +183,18 @@ class EmbeddedTarget(AbstractContextManager["EmbeddedTarget"]):
             return stages.verify(self._session, stage, layout, expected_rows, deadline)
 
     def build_prepared(
-        self, name: str, owner: str, layout: WireLayout, raw: Sequence[tr.StageRef], expected_rows: int
+        self,
+        name: str,
+        owner: str,
+        layout: WireLayout,
+        raw: Sequence[tr.StageRef],
+        expected_rows: int,
+        *,
+        claim: tr.Claim,
     ) -> tuple[tr.StageRef, tr.StageObservation]:
         """The prepared table of exactly these raw tables."""
         with mapped("building the prepared table"), self._session.transaction():
+            gate.refuse_replaced(self._session, claim)
             return stages.build_prepared(self._session, name, owner, layout, raw, expected_rows)
 
     def count_nulls(self, prepared: tr.StageRef, columns: Sequence[str]) -> Mapping[str, int]:

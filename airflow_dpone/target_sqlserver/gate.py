@@ -113,6 +113,14 @@ def adopt(
     return before
 
 
+def refuse_replaced(session: Session, claim: tr.Claim, schemas: sql.Schemas) -> None:
+    """Raises Fenced when the gate has seen a greater fence. Its row stays locked until the commit."""
+    found = read_gate(session, claim.target_key, schemas, lock=True)
+    if found is not None and found.fence > claim.fence:
+        text = f"The gate is at fence {found.fence}, this process has {claim.fence}."
+        raise Fenced("dpone.target.fenced", text, fence=found.fence)
+
+
 def why_not(found: tr.GateRow | None, wanted: GateClaim) -> DponeError:
     """Why a gate did not move."""
     where = f"{wanted.target.schema}.{wanted.target.table}"

@@ -188,9 +188,10 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
 
     # ---- staging ----------------------------------------------------------------------------------
 
-    def create_stage(self, name: str, owner: str, layout: WireLayout) -> tr.StageRef:
+    def create_stage(self, name: str, owner: str, layout: WireLayout, *, claim: tr.Claim) -> tr.StageRef:
         """An empty raw table with its mark."""
         with self._transaction("creating a staging table") as session:
+            gate.refuse_replaced(session, claim, self.schemas)
             return stages.create(session, name, owner, layout, self.schemas)
 
     def find_stage(self, name: str, owner: str) -> tr.StageRef | None:
@@ -212,10 +213,18 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
             return stages.verify(session, stage, layout, expected_rows, self.schemas, deadline)
 
     def build_prepared(
-        self, name: str, owner: str, layout: WireLayout, raw: Sequence[tr.StageRef], expected_rows: int
+        self,
+        name: str,
+        owner: str,
+        layout: WireLayout,
+        raw: Sequence[tr.StageRef],
+        expected_rows: int,
+        *,
+        claim: tr.Claim,
     ) -> tuple[tr.StageRef, tr.StageObservation]:
         """The prepared table of exactly these raw tables."""
         with self._transaction("building the prepared table") as session:
+            gate.refuse_replaced(session, claim, self.schemas)
             return stages.build_prepared(session, name, owner, layout, raw, expected_rows, self.schemas)
 
     def count_nulls(self, prepared: tr.StageRef, columns: Sequence[str]) -> Mapping[str, int]:

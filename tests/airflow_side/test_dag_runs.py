@@ -39,6 +39,12 @@ with DAG("wrong", schedule=None):
     DeliverWindowOperator(task_id="deliver", **(ROUTE | dict(
         source="chdb://me:hunter2@/x", journal="postgresql://me:hunter2@host/x", strategy="sideways",
         spool="s3://me:hunter2@bucket/x")))
+with DAG("by_connection", schedule=daily):
+    DeliverWindowOperator(task_id="deliver", **(ROUTE | dict(journal=None, journal_conn_id="my_journal")))
+with DAG("two_journals", schedule=daily):
+    DeliverWindowOperator(task_id="deliver", **(ROUTE | dict(journal_conn_id="nobody", deadline_sec=0)))
+with DAG("no_connection", schedule=daily):
+    DeliverWindowOperator(task_id="deliver", **(ROUTE | dict(journal=None, journal_conn_id="nobody")))
 with DAG("unknown_column", schedule=daily):
     DeliverWindowOperator(task_id="deliver", columns=["ordered", "id", "colour"], **ROUTE)
 """
@@ -95,6 +101,32 @@ class TestDagRuns:
         assert (result["rows"], result["chunks"]) == (12, 1)
         assert (home / "object_storage").is_dir()
         assert not [name for _, _, files in os.walk(home / "object_storage") for name in files]
+
+    def test_a_connection_names_the_journal(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        named = json.dumps({"conn_type": "sqlite", "host": f"{home}/journal.db"})
+        monkeypatch.setenv("AIRFLOW_CONN_MY_JOURNAL", named)
+        state, _, result = run_dag("by_connection", datetime(2026, 3, 3, tzinfo=UTC))
+        assert state == "success"
+        assert result["rows"] == 12
+
+    @pytest.mark.parametrize(
+        ("dag_id", "said"),
+        [
+            (
+                "two_journals",
+                ["2 problems", "journal_conn_id: give journal or journal_conn_id", "deadline_sec:"],
+            ),
+            ("no_connection", ["1 problem", "journal_conn_id: there is no connection 'nobody'"]),
+        ],
+    )
+    def test_a_journal_that_is_not_named_once_fails_at_once(
+        self, dag_id: str, said: list[str], capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        state, tries, _ = run_dag(dag_id, datetime(2026, 3, 3, tzinfo=UTC))
+        told = "".join(capfd.readouterr())
+        assert (state, tries) == ("failed", 1)
+        for text in said:
+            assert text in told
 
     def test_the_runs_configuration_gives_the_window(self) -> None:
         conf = {"window": {"start": "2026-03-02T00:00:00Z", "end": "2026-03-02T06:00:00Z"}}

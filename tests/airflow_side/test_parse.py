@@ -29,6 +29,7 @@ HEAVY = (
     "alembic",
     "chdb",
     "duckdb",
+    "jsonschema_rs",
     "clickhouse_driver",
     "pyodbc",
     "mssql_python",

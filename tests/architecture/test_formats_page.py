@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from airflow_dpone.journal.schemas import FILES
 from tests.architecture.package_source import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "formats.md"
@@ -125,6 +126,24 @@ def test_every_golden_file_belongs_to_one_section() -> None:
     ]
     files = {path.name for path in GOLDEN.iterdir() if path.suffix != ".py" and path.is_file()}
     assert sorted(linked) == sorted(files)
+
+
+def test_every_schema_is_named_by_the_section_of_its_documents() -> None:
+    """What they share is named once, among the common rules."""
+    folder = "../../airflow_dpone/journal/schemas/"
+    linked = {
+        heading: row[1].partition("](")[2].removeprefix(folder).rstrip(")")
+        for heading in parts()
+        for row in rows(heading)
+        if row[0] == "JSON Schema"
+    }
+    assert linked == {
+        "Delivery event": FILES["dpone.delivery-event"],
+        "Chunk attempt event": FILES["dpone.chunk-attempt-event"],
+        "Evidence": FILES["dpone.delivery-evidence"],
+        "Delivery result": FILES["dpone.delivery-result"],
+    }
+    assert f"{folder}common.v1.json" in "\n".join(parts()["Common rules"])
 
 
 def test_every_format_says_what_a_reader_asks() -> None:

@@ -20,7 +20,7 @@ from tests.architecture.package_source import PACKAGE, Import, Module, imports, 
 # From the bottom up. The names of one row are siblings.
 LAYERS = (
     ("errors",),
-    ("settings", "connections", "embedded_lock", "host_identity"),
+    ("settings", "embedded_lock", "host_identity", "connections"),
     ("wire",),
     ("delivery",),
     ("journal", "spool", "source_clickhouse", "target_embedded", "target_sqlserver"),
@@ -40,8 +40,8 @@ ENTRANCES = {
 
 # Which modules may import a driver, an engine or a framework at all.
 ALLOWED = {
-    # connections: what a connection id stands for; spool.object_store: object stores and their credentials
-    # are Airflow's to know (ObjectStoragePath).
+    # spool.object_store: object stores and their credentials are Airflow's to know (ObjectStoragePath).
+    # connections: the one place that reads an Airflow connection.
     "airflow": (
         "operators",
         "sensors",
@@ -49,17 +49,18 @@ ALLOWED = {
         "hooks",
         "cli",
         "ui",
-        "connections",
         "spool.object_store",
+        "connections",
     ),
     "sqlalchemy": ("journal",),
     "alembic": ("journal",),
+    "jsonschema_rs": ("journal.schemas", "bulk_writer.messages"),
+    "psycopg": ("journal.postgresql_sessions",),
     "chdb": ("source_clickhouse.embedded",),
     "clickhouse_driver": ("source_clickhouse.reader",),
     "duckdb": ("target_embedded",),
     "pyodbc": ("target_sqlserver", "bulk_writer"),
     "mssql_python": ("bulk_writer.child_tds",),
-    "jsonschema_rs": ("bulk_writer.messages",),
     "mssql_py_core": ("bulk_writer.child_tds",),
     "subprocess": ("bulk_writer.supervisor", "wire.encoder_process"),
     "multiprocessing": ("bulk_writer.supervisor",),
@@ -156,6 +157,11 @@ def test_an_entrance_runs_no_import(package: str) -> None:
         ("target_sqlserver/session.py", "from airflow_dpone.bulk_writer import messages", False),
         ("target_embedded/engine.py", "import duckdb", True),
         ("wiring.py", "import duckdb", False),
+        ("source_clickhouse/reader.py", "from clickhouse_driver import Client", True),
+        ("source_clickhouse/source.py", "def f():\n    import clickhouse_driver", False),
+        ("source_clickhouse/address.py", "from airflow_dpone.connections import AirflowConnection", True),
+        ("settings.py", "from airflow_dpone.connections import AirflowConnection", False),
+        ("connections.py", "def f():\n    from airflow.sdk import Connection", True),
         ("cli/commands.py", "from airflow_dpone.operators import x", False),
         ("__main__.py", "from airflow_dpone.cli import main", True),
         ("__main__.py", "from airflow_dpone.wiring import deliver", False),

@@ -7,10 +7,15 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
+from hatchling.builders.wheel import WheelBuilder
+
+from airflow_dpone.bulk_writer.messages import Kind
+from airflow_dpone.journal.schemas import FILES
 from airflow_dpone.provider_info import get_provider_info
-from tests.architecture.package_source import ROOT
+from tests.architecture.package_source import PACKAGE, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -47,6 +52,22 @@ def test_every_dependency_is_held_by_the_constraints() -> None:
 def _canonical(requirement: str) -> str:
     name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_wheel_holds_what_is_read_at_run_time(tmp_path: Path) -> None:
+    """The files of the package that are no Python: each of them, and nothing else."""
+    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path))
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if name.startswith(f"{PACKAGE}/")}
+    ours = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / PACKAGE).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert held == ours
+    frames = {f"{kind}.schema.json" for kind in Kind}
+    schemas = {"common.v1.json", *FILES.values(), *frames}
+    assert {Path(name).name for name in held if name.endswith(".json")} == schemas
 
 
 def test_the_changelog_knows_this_version_or_has_an_unreleased_part() -> None:

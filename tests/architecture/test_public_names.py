@@ -59,6 +59,7 @@ def test_settings_load_no_engine_and_no_framework() -> None:
         "chdb",
         "clickhouse_driver",
         "duckdb",
+        "jsonschema_rs",
         "numpy",
         "pandas",
         "pyarrow",

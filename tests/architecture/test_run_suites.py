@@ -67,10 +67,23 @@ def test_a_suite_without_a_folder_is_unverified_unless_promised() -> None:
     assert run_suites.run_tests(planned, required=True).line == "FAILED 1 (0 passed)"
 
 
+def test_a_suite_whose_server_is_missing_is_unverified_unless_promised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "probe_of_a_test.py").write_text("import sys; sys.exit('the server of this suite')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    server = Suite("postgresql", required=False, probe="probe_of_a_test")
+    assert run_suites.run_tests(server, required=False).line == "UNVERIFIED (the server of this suite)"
+    assert run_suites.run_tests(server, required=True).line == "FAILED 1 (0 passed)"
+    assert run_suites.probed(Suite("unit")) is None
+    (tmp_path / "probe_of_a_test.py").write_text("")
+    assert run_suites.probed(server) is None
+
+
 def test_a_promise_adds_to_what_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DPONE_REQUIRED_SUITES", raising=False)
     bare = run_suites.required_suites()
-    assert bare == {"lint", "architecture", "unit", "contract", "crash", "airflow_side"}
+    assert bare == {"lint", "architecture", "unit", "contract", "crash", "machine", "mutants", "airflow_side"}
     monkeypatch.setenv("DPONE_REQUIRED_SUITES", "unit, mssql")
     assert run_suites.required_suites() == bare | {"mssql"}
 

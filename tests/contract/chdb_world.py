@@ -9,14 +9,19 @@ from __future__ import annotations
 import atexit
 import itertools
 import json
+import os
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from airflow_dpone.delivery.ports import SourcePort
 from airflow_dpone.delivery.records import SourceQuery, SourceTable
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.source_clickhouse.embedded import EmbeddedSource
+from airflow_dpone.source_clickhouse.session import Session
+from airflow_dpone.source_clickhouse.source import ClickHouseSource
 from airflow_dpone.wire.types import TypePair, WireColumn, WireLayout, resolve
 
 _numbers = itertools.count(1)
@@ -39,35 +44,70 @@ def _session() -> Any:
     return session
 
 
-class ChdbWorld:
+class EngineWorld(ABC):
     """A database of its own, the statements that a test runs in it, and the source over it."""
 
     def __init__(self) -> None:
-        self.database = f"w{next(_numbers)}"
+        self.database = f"w{os.getpid()}_{next(_numbers)}"
         self.execute(f"CREATE DATABASE {self.database} ENGINE = Atomic")
 
+    @abstractmethod
     def execute(self, statement: str) -> None:
-        """Runs a statement without the product's code."""
-        _session().query(statement)
+        """Runs a statement without the product's code, always in the same session."""
 
+    @abstractmethod
     def rows(self, statement: str) -> list[list[Any]]:
         """An independent text export; None for NULL."""
-        answer = _session().query(statement, "JSONCompact").bytes()
-        rows = json.loads(answer)["data"] if answer else []
-        return [[None if value is None else str(value) for value in row] for row in rows]
+
+    @abstractmethod
+    def source_after(self, statement: str) -> ClickHouseSource:
+        """A source whose every session has run a statement first, like a user with a profile."""
+
+    @abstractmethod
+    def source(self) -> ClickHouseSource:
+        """A new, closed source."""
 
     def table(self, columns: str, *, name: str = "t", rest: str = "ORDER BY tuple()") -> str:
         """Creates a plain MergeTree table and returns its full name."""
         self.execute(f"CREATE TABLE {self.database}.{name} ({columns}) ENGINE = MergeTree {rest}")
         return f"{self.database}.{name}"
 
-    def source(self, **options: Any) -> EmbeddedSource:
-        """A new, closed source over the directory."""
-        return EmbeddedSource(chdb_directory(), **{"lock_wait_sec": 5, **options})
-
     def drop(self) -> None:
         """Removes the database at once."""
         self.execute(f"DROP DATABASE IF EXISTS {self.database} SYNC")
+
+
+class ChdbWorld(EngineWorld):
+    """The engine in this process."""
+
+    def execute(self, statement: str) -> None:
+        """In a session of the tests'."""
+        _session().query(statement)
+
+    def rows(self, statement: str) -> list[list[Any]]:
+        """As JSON."""
+        return rows_of_json(_session().query(statement, "JSONCompactEachRow").bytes())
+
+    def source(self, **options: Any) -> EmbeddedSource:
+        """Over the directory of this process."""
+        return EmbeddedSource(chdb_directory(), **{"lock_wait_sec": 5, **options})
+
+    def source_after(self, statement: str) -> EmbeddedSource:
+        """Its sessions run the statement."""
+
+        class WithProfile(EmbeddedSource):
+            def _new_session(self) -> Session:
+                session = super()._new_session()
+                session.rows(statement)
+                return session
+
+        return WithProfile(chdb_directory(), lock_wait_sec=5)
+
+
+def rows_of_json(lines: bytes) -> list[list[Any]]:
+    """Rows of the format JSONCompactEachRow as text; None for NULL."""
+    rows = [json.loads(line) for line in lines.splitlines()]
+    return [[None if value is None else str(value) for value in row] for row in rows]
 
 
 def pair_of(source_type: str, target_type: str) -> TypePair:
@@ -85,7 +125,7 @@ def layout_of(table: SourceTable, targets: dict[str, str]) -> tuple[WireLayout, 
 
 
 def compiled(
-    source: EmbeddedSource,
+    source: SourcePort,
     table: SourceTable,
     targets: dict[str, str],
     window_column: str | None = None,

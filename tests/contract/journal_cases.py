@@ -16,6 +16,8 @@ from airflow_dpone.delivery.ports import JournalPort
 from airflow_dpone.delivery.states import AttemptEvent, DeliveryEvent, DeliveryState, ReleaseReason
 from airflow_dpone.journal.migrate import migrate
 from airflow_dpone.journal.store import open_journal
+from tests.contract.journal_examples import bindings, evidence_body
+from tests.contract.journal_examples import payload as example
 
 S, D, A = DeliveryState, DeliveryEvent, AttemptEvent
 
@@ -97,7 +99,7 @@ class Delivery:
     ) -> jr.AppendDelivery:
         """The next event of the stream, counted as if it will land."""
         write = jr.AppendDelivery(
-            self.invocation_key, self.sequence, event, {"note": event.value} if payload is None else payload
+            self.invocation_key, self.sequence, event, example(event) if payload is None else payload
         )
         self.sequence += 1
         return write
@@ -105,17 +107,14 @@ class Delivery:
     def attempt(self, event: AttemptEvent, name: str = "a") -> jr.AppendAttempt:
         sequence = self.attempts.get(name, 0)
         self.attempts[name] = sequence + 1
-        binding = {"backend": "embedded", "chunks": 1}
+        ordinal = ord(name[0]) - ord("a")
         return jr.AppendAttempt(
             self.invocation_key,
-            ordinal=ord(name[0]) - ord("a"),
+            ordinal=ordinal,
             attempt_id=key_of([self.invocation_key, name]),
             sequence=sequence,
             event=event,
-            stage_binding=binding if sequence else None,
-            artifact_binding={"ordinal": 0, "rows": 3},
-            writer_binding=None,
-            observation=None,
+            **bindings(event, ordinal),
         )
 
     def plan(self) -> None:
@@ -160,5 +159,6 @@ def checkpoint(revision: int = 1, window: str = WINDOW, **more: Any) -> jr.Check
     return jr.Checkpoint(TARGET, ROUTE, window, revision, **{"generation": 1, **values, **more})
 
 
-def evidence(delivery: Delivery, body: bytes = b'{"rows":3}') -> jr.PutEvidence:
+def evidence(delivery: Delivery, **changes: Any) -> jr.PutEvidence:
+    body = evidence_body(**changes)
     return jr.PutEvidence(sha256_hex(body), delivery.invocation_key, key_of(["operation"]), body)

@@ -13,7 +13,8 @@ from uuid import UUID
 
 from airflow_dpone.delivery.ports import SourcePort
 from airflow_dpone.delivery.records import SourceQuery
-from tests.contract.chdb_world import ChdbWorld
+from tests.contract.chdb_world import ChdbWorld, EngineWorld
+from tests.contract.native_world import NativeWorld
 from tests.fakes.source import ReadFault, ScriptedSource
 
 COLUMNS = [
@@ -70,18 +71,20 @@ class SourceWorld(Protocol):
         """Removes it."""
 
 
-class ChdbSourceWorld:
-    """The real engine."""
+class EngineSourceWorld:
+    """The real engine, in this process or behind the native protocol."""
+
+    kind: type[EngineWorld] = ChdbWorld
 
     def __init__(self, _: Path) -> None:
-        self._world = ChdbWorld()
+        self._world = self.kind()
         self.database, self.table = self._world.database, "t"
         self._name = self._world.table(
             ", ".join(f"{name} {kind}" for name, kind in COLUMNS), rest="ORDER BY id"
         )
 
     def source(self) -> SourcePort:
-        """Over the directory of this process."""
+        """Over the engine of this process, or of its server."""
         return self._world.source()
 
     def insert(self, rows: Sequence[Row]) -> None:
@@ -107,6 +110,12 @@ class ChdbSourceWorld:
     def drop(self) -> None:
         """With its database."""
         self._world.drop()
+
+
+class NativeSourceWorld(EngineSourceWorld):
+    """Through the driver."""
+
+    kind = NativeWorld
 
 
 class ScriptedSourceWorld:
@@ -146,7 +155,7 @@ class ScriptedSourceWorld:
         """Goes with its directory."""
 
 
-WORLDS = {"chdb": ChdbSourceWorld, "scripted": ScriptedSourceWorld}
+WORLDS = {"chdb": EngineSourceWorld, "native": NativeSourceWorld, "scripted": ScriptedSourceWorld}
 
 
 def _literal(cell: Any) -> str:

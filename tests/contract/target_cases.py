@@ -288,12 +288,20 @@ class Delivery:
         row: tr.GateRow = self.target.claim_gate(self.ref, fence=fence, **wanted)
         return row
 
+    @property
+    def right(self) -> tr.Claim:
+        """The right of whoever holds the newest fence."""
+        gate = self.gate()
+        return tr.Claim(self.ref.target_key, max(self.fence, gate.fence if gate else 0))
+
     def names(self, ordinal: int | str, nonce: str = "n") -> tuple[str, str]:
         name = stage_name(self.key, 1, ordinal, nonce)
         return name, key_of(["owner", name])
 
     def create(self, ordinal: int = 0, nonce: str = "n") -> tr.StageRef:
-        stage: tr.StageRef = self.target.create_stage(*self.names(ordinal, nonce), self.layout)
+        stage: tr.StageRef = self.target.create_stage(
+            *self.names(ordinal, nonce), self.layout, claim=self.right
+        )
         return stage
 
     def grant(self, stage: tr.StageRef) -> None:
@@ -339,12 +347,19 @@ class Delivery:
     def prepare(self, rows: Sequence[Row], nonce: str = "n") -> tr.StageRef:
         if rows:
             self.stage(rows)
-        prepared, seen = self.target.build_prepared(
-            *self.names("prepared", nonce), self.layout, self.chunks, len(rows)
-        )
+        prepared, seen = self.build(*self.names("prepared", nonce), self.chunks, len(rows))
         assert seen.proves(sum_of(rows, self.layout))
         found: tr.StageRef = prepared
         return found
+
+    def build(
+        self, name: str, owner: str, chunks: Sequence[tr.StageRef], expected_rows: int
+    ) -> tuple[tr.StageRef, tr.StageObservation]:
+        """The prepared table, by whoever holds the newest fence."""
+        built: tuple[tr.StageRef, tr.StageObservation] = self.target.build_prepared(
+            name, owner, self.layout, chunks, expected_rows, claim=self.right
+        )
+        return built
 
     def request(self, prepared: tr.StageRef, rows: Sequence[Row], **draft: Any) -> tr.PublishRequest:
         """What the engine would send now, with its own fence; ``draft`` changes fields of the receipt."""

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
-from airflow_dpone.delivery.identity import key_of
+from airflow_dpone.delivery.identity import key_of, sha256_hex
 from airflow_dpone.delivery.ports import JournalPort
 from airflow_dpone.delivery.states import (
     AttemptEvent,
@@ -35,6 +35,7 @@ from tests.contract.journal_cases import (
     requester,
     take,
 )
+from tests.contract.journal_examples import tuned
 
 S, D, A = DeliveryState, DeliveryEvent, AttemptEvent
 
@@ -216,7 +217,7 @@ def test_a_takeover_never_falls_between_the_check_and_the_write(store: Store) ->
         def write_on() -> None:
             try:
                 while not stopped.is_set():
-                    one.append(old.lease, old.event(D.TUNED, {"n": old.sequence}))
+                    one.append(old.lease, old.event(D.TUNED, tuned(old.sequence + 1)))
                     landed.append(old.sequence)
                     started.set()
                     time.sleep(0.002)  # leaves the other session a moment to begin
@@ -367,6 +368,10 @@ def test_an_invocation_is_what_was_opened(journal: JournalPort, second: JournalP
         None,
         None,
         None,
+        opened.requester.dag_id,
+        opened.requester.run_id,
+        opened.requester.task_id,
+        -1,
     )
     assert second.newest_invocation(opened.delivery_key) == found
     assert second.invocation(key_of(["nobody"])) is None
@@ -468,6 +473,10 @@ def test_a_note_changes_what_it_names_and_empties_what_is_empty(journal: Journal
     assert found is not None
     assert (found.resume_state, found.last_error_code) == ("PLANNED", "dpone.source.nan")
     assert (found.reason, found.next_action) == ("another", None)
+    journal.append(delivery.lease, jr.PutNote(key, reason="odd \0 name \U0001f600"))
+    found = journal.invocation(key)
+    assert found is not None
+    assert found.reason == "odd \ufffd name \U0001f600"
 
 
 def test_a_task_is_remembered_with_its_newest_word(journal: JournalPort, second: JournalPort) -> None:
@@ -489,15 +498,48 @@ def test_a_task_is_remembered_only_under_its_own_delivery(journal: JournalPort) 
 
 def test_evidence_is_stored_once_under_its_own_hash(journal: JournalPort, second: JournalPort) -> None:
     delivery = begin(journal)
-    write = evidence(delivery, bytes(range(256)))
+    write = evidence(delivery, package="2.0.0")
     journal.append(delivery.lease, write)
     journal.append(delivery.lease, write)
-    assert second.evidence(write.evidence_sha256) == bytes(range(256))
+    assert second.evidence(write.evidence_sha256) == write.body
     assert second.evidence(key_of(["nothing"])) is None
     with pytest.raises(JournalError):
-        journal.append(delivery.lease, replace(write, body=b"other"))
+        journal.append(delivery.lease, replace(write, body=evidence(delivery).body))
     with pytest.raises(JournalError):
         journal.append(delivery.lease, replace(write, evidence_sha256=key_of(["other"])))
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"attempts": -1}, "attempts"),
+        ({"more": 1}, "more"),
+        ({"timings": {"admit": "0.1"}}, "timings.admit"),
+        ({"prepared": {"n": 6, "limbs": ["0"] * 9}}, "prepared.limbs"),
+        ({"environment": "elsewhere"}, "environment"),
+        ({"schema": "dpone.delivery-evidence.v0"}, "schema"),
+    ],
+)
+def test_evidence_that_its_schema_refuses_is_never_stored(
+    journal: JournalPort, changes: dict[str, Any], path: str
+) -> None:
+    delivery = begin(journal)
+    write = evidence(delivery, **changes)
+    with pytest.raises(JournalError) as caught:
+        journal.append(delivery.lease, write)
+    assert (code(caught), caught.value.fields["path"]) == ("dpone.journal.write_refused", path)
+    assert path in caught.value.message
+    assert journal.evidence(write.evidence_sha256) is None
+
+
+def test_evidence_that_is_no_json_is_never_stored(journal: JournalPort) -> None:
+    delivery = begin(journal)
+    for body in (b"", bytes(range(256)), b"[]", b"null"):
+        write = replace(evidence(delivery), body=body, evidence_sha256=sha256_hex(body))
+        with pytest.raises(JournalError) as caught:
+            journal.append(delivery.lease, write)
+        assert code(caught) == "dpone.journal.write_refused"
+        assert journal.evidence(write.evidence_sha256) is None
 
 
 def test_a_checkpoint_is_set_only_on_the_revision_that_was_read(

@@ -346,7 +346,7 @@ def test_a_table_of_that_name_without_the_mark_is_never_touched(lab: Lab, delive
         lambda: delivery.write(stage, NEW),
         lambda: delivery.verify(stage, 4),
         lambda: delivery.target.drop_stage(stage),
-        lambda: delivery.target.build_prepared(name, owner, delivery.layout, [], 0),
+        lambda: delivery.build(name, owner, [], 0),
         lambda: delivery.target.count_nulls(stage, ["id"]),
     ]
     for call in calls:
@@ -511,12 +511,26 @@ def _column(name: str, source: str, kind: str, nullable: bool) -> Column:
 # ---- the prepared table ---------------------------------------------------------------------------
 
 
+def test_whoever_was_replaced_makes_no_table(delivery: Delivery) -> None:
+    """Its successor has looked for its tables already, and would never find this one."""
+    delivery.stage(NEW)
+    late = tr.Claim(delivery.ref.target_key, delivery.claim(fence=50).fence - 1)
+    name, owner = delivery.names("prepared")
+    for call in (
+        lambda: delivery.target.create_stage(*delivery.names(7), delivery.layout, claim=late),
+        lambda: delivery.target.build_prepared(name, owner, delivery.layout, delivery.chunks, 4, claim=late),
+    ):
+        refused(Fenced, "dpone.target.fenced", call)
+    assert delivery.target.find_stage(*delivery.names(7)) is None
+    assert delivery.target.find_stage(name, owner) is None
+    delivery.fence = 50
+    assert delivery.build(name, owner, delivery.chunks, 4)[1].proves(sum_of(NEW, delivery.layout))
+
+
 def test_the_prepared_table_is_the_sum_of_its_chunks(delivery: Delivery) -> None:
     for part in (NEW[:1], NEW[1:2], NEW[2:]):
         delivery.stage(part)
-    prepared = delivery.target.build_prepared(
-        *delivery.names("prepared"), delivery.layout, delivery.chunks, 4
-    )
+    prepared = delivery.build(*delivery.names("prepared"), delivery.chunks, 4)
     assert prepared[1] == tr.StageObservation(4, False, sum_of(NEW, delivery.layout))
     assert delivery.target.count_nulls(prepared[0], ["id", "name", "amount"]) == {
         "id": 0,
@@ -527,16 +541,16 @@ def test_the_prepared_table_is_the_sum_of_its_chunks(delivery: Delivery) -> None
 
 
 def test_without_chunks_the_prepared_table_is_empty(delivery: Delivery) -> None:
-    _, seen = delivery.target.build_prepared(*delivery.names("prepared"), delivery.layout, [], 0)
+    _, seen = delivery.build(*delivery.names("prepared"), [], 0)
     assert seen == tr.StageObservation(0, False, DigestSum.zero())
 
 
 def test_a_prepared_table_is_built_again_from_nothing(lab: Lab, delivery: Delivery) -> None:
     delivery.stage(NEW)
-    arguments = (*delivery.names("prepared"), delivery.layout, delivery.chunks, 4)
-    first, _ = delivery.target.build_prepared(*arguments)
+    arguments = (*delivery.names("prepared"), delivery.chunks, 4)
+    first, _ = delivery.build(*arguments)
     lab.add_to_stage(first.name, NEW[0])
-    second, seen = delivery.target.build_prepared(*arguments)
+    second, seen = delivery.build(*arguments)
     assert seen.proves(sum_of(NEW, delivery.layout))
     assert len(lab.stage_names()) == 2
     assert delivery.target.drop_stage(second)
@@ -555,7 +569,7 @@ def test_only_proved_chunks_of_ours_are_prepared(lab: Lab, delivery: Delivery, f
     refused(
         Incident,
         f"dpone.target.{code}",
-        lambda: delivery.target.build_prepared(name, owner, delivery.layout, [good, bad], 1),
+        lambda: delivery.build(name, owner, [good, bad], 1),
     )
     assert delivery.target.find_stage(name, owner) is None
 

@@ -19,7 +19,6 @@ from airflow_dpone.errors import (
     JournalError,
     QualityFailed,
     SourceDataError,
-    SpoolError,
     TargetRejected,
 )
 from airflow_dpone.journal.store import open_journal
@@ -289,9 +288,10 @@ def kill_at(world: World, points: list[str], point: str) -> Path:
     return home
 
 
-def test_a_changed_byte_in_a_sealed_file_is_refused_and_read_again_after_a_clear(
-    world: World, points: list[str]
+def test_a_changed_byte_in_a_sealed_file_is_found_and_the_window_is_read_again(
+    world: World, points: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Before the grant; the same call goes on, and the file is named in the log."""
     home = kill_at(world, points, "before_target_create_stage")
     sealed = sorted((home / "spool").rglob("*.arrow"))
     assert len(sealed) == 2
@@ -299,18 +299,15 @@ def test_a_changed_byte_in_a_sealed_file_is_refused_and_read_again_after_a_clear
     damaged[len(damaged) // 2] ^= 1
     sealed[1].chmod(0o600)
     sealed[1].write_bytes(damaged)
-    with pytest.raises(SpoolError) as caught:
-        deliver_it(home)
-    assert sealed[1].name in str(caught.value)
-    assert caught.value.state_after == "FAILED"
-    assert_untouched(home)
-    assert deliver_it(home).generation == 2
+    assert deliver_it(home).generation == 1
+    assert sealed[1].name in caplog.text
+    assert not sealed[1].exists()
 
 
-def test_a_changed_byte_in_an_object_is_refused_and_the_object_is_named(
+def test_a_changed_byte_in_an_object_is_found_and_the_window_is_read_again(
     world: World, points: list[str]
 ) -> None:
-    """Before the grant, in the copy that would be read; then a clear reads the window again."""
+    """Before the grant, in the copy that would be read."""
     home = world.reset()
     child("deliver", home, str(points.index("before_target_create_stage")), "object_storage")
     sealed = sorted((home / "spool").rglob("*.arrow"))
@@ -318,13 +315,9 @@ def test_a_changed_byte_in_an_object_is_refused_and_the_object_is_named(
     damaged = bytearray(sealed[1].read_bytes())
     damaged[len(damaged) // 2] ^= 1
     sealed[1].write_bytes(damaged)
-    _, refused = child("deliver", home, "-1", "object_storage")
-    assert f"file://{sealed[1]}" in refused["error"]
-    assert "[dpone.spool.damaged]" in refused["error"]
-    assert refused["state_after"] == "FAILED"
-    assert_untouched(home)
     _, found = child("finish", home, "object_storage")
-    assert (found["result"]["generation"], found["files"]) == (2, [])
+    assert (found["result"]["generation"], found["files"]) == (1, [])
+    assert found["result"]["resumed_from"] == "EXTRACTED"
 
 
 def test_a_changed_cell_of_the_prepared_table_is_refused(world: World, points: list[str]) -> None:

@@ -222,10 +222,11 @@ class SqliteTarget(faults.TargetFile):
     # ---- staging -------------------------------------------------------------------------------------
 
     @effect
-    def create_stage(self, name: str, owner: str, layout: WireLayout) -> tr.StageRef:
+    def create_stage(self, name: str, owner: str, layout: WireLayout, *, claim: tr.Claim) -> tr.StageRef:
         """Table and mark in one transaction."""
         connection, _ = self._begin("create_stage")
         with transaction(connection):
+            self._refuse_replaced(connection, claim)
             return self._create(connection, name, owner, layout, "created")
 
     def _create(
@@ -298,13 +299,26 @@ class SqliteTarget(faults.TargetFile):
             self._mark(connection, stage, "sealed")
         return seen
 
+    def _refuse_replaced(self, connection: sqlite3.Connection, claim: tr.Claim) -> None:
+        gate = self._gate(connection, claim.target_key)
+        if gate is not None and gate.fence > claim.fence:
+            raise Fenced("dpone.target.fenced", f"The gate is at fence {gate.fence}.")
+
     @effect
     def build_prepared(
-        self, name: str, owner: str, layout: WireLayout, raw: Sequence[tr.StageRef], expected_rows: int
+        self,
+        name: str,
+        owner: str,
+        layout: WireLayout,
+        raw: Sequence[tr.StageRef],
+        expected_rows: int,
+        *,
+        claim: tr.Claim,
     ) -> tuple[tr.StageRef, tr.StageObservation]:
         """One table from exactly the sealed raw ones."""
         connection, _ = self._begin("build_prepared")
         with transaction(connection):
+            self._refuse_replaced(connection, claim)
             self._drop(connection, self._find(connection, name, owner))
             prepared = self._create(connection, name, owner, layout, "sealed")
             for stage in raw:

@@ -17,8 +17,9 @@ from uuid import UUID
 
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
+from airflow_dpone.delivery.clock import SystemClock
 from airflow_dpone.delivery.deliver import deliver
-from airflow_dpone.delivery.ports import Observer, Ports, SystemClock
+from airflow_dpone.delivery.ports import Observer, Ports
 from airflow_dpone.delivery.run import Request
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.journal.store import SqlJournal, open_journal
@@ -28,6 +29,7 @@ from tests.fakes.source import ScriptedSource
 from tests.fakes.target import SqliteTarget
 
 HOST = "test-host"
+JOURNAL_URL = "journal.url"
 START = datetime(2025, 1, 1, tzinfo=UTC)
 DAY = Window(START, START + timedelta(days=1))
 NEXT_DAY = Window(START + timedelta(days=1), START + timedelta(days=2))
@@ -119,16 +121,26 @@ class World:
 
     @classmethod
     def create(
-        cls, root: Path, rows: Sequence[Sequence[Any]] | None = None, *, unique: bool = False
+        cls,
+        root: Path,
+        rows: Sequence[Sequence[Any]] | None = None,
+        *,
+        unique: bool = False,
+        journal_url: str | None = None,
     ) -> World:
-        """A new world: six orders of the day to deliver, unless rows are given, and an empty target."""
+        """A new world: six orders of the day to deliver, unless rows are given, and an empty target.
+
+        :param journal_url: a journal on a server, for this world and whoever opens it by its path.
+        """
         from airflow_dpone.journal.migrate import migrate  # a child that opens a world does not wait for it
 
         Path(root).mkdir(parents=True, exist_ok=True)
         world = cls(root)
         ScriptedSource.create(world.source.path, SOURCE_COLUMNS, orders(6) if rows is None else rows)
         world.target.create_table(SCHEMA, TABLE, TARGET_COLUMNS, rest=', UNIQUE ("id")' if unique else "")
-        migrate(world.journal_path, host=HOST)
+        if journal_url is not None:
+            (world.root / JOURNAL_URL).write_text(journal_url)
+        migrate(world.journal_address, host=HOST)
         return world
 
     def copy(self, root: Path) -> World:
@@ -141,9 +153,15 @@ class World:
         """The journal's file."""
         return self.root / self.journal_name
 
+    @property
+    def journal_address(self) -> str | Path:
+        """The journal's file, or its URL on a server."""
+        url = self.root / JOURNAL_URL
+        return url.read_text() if url.exists() else self.journal_path
+
     def open_journal(self) -> SqlJournal:
         """The real journal."""
-        return open_journal(self.journal_path, host=HOST)
+        return open_journal(self.journal_address, host=HOST)
 
     def route(self, **changes: Any) -> Route:
         """The route of this world."""

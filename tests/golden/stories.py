@@ -32,7 +32,7 @@ from airflow_dpone.delivery.ports import Deadline, effect
 from airflow_dpone.delivery.run import Request
 from airflow_dpone.delivery.window import instant_text
 from airflow_dpone.errors import DponeError
-from airflow_dpone.journal import database
+from airflow_dpone.journal import sqlite_sessions
 from airflow_dpone.settings import Limits, Quality, RowCount
 from airflow_dpone.source_clickhouse import introspect, statements
 from airflow_dpone.target_embedded.target import EmbeddedTarget
@@ -180,7 +180,7 @@ def _strftime(form: str, moment: str, shift: str) -> str:
 @contextmanager
 def without_chance() -> Iterator[None]:
     """Clocks and random numbers that the ports do not already give."""
-    configure = database._configure
+    configure = sqlite_sessions._configure
     random_bits, random_hex = itertools.count(1), itertools.count(1)
 
     def configured(connection: sqlite3.Connection) -> None:
@@ -191,7 +191,7 @@ def without_chance() -> Iterator[None]:
         randbits=lambda bits: next(random_bits) * 2**54, token_hex=lambda n: f"{next(random_hex):0{2 * n}x}"
     )
     patches = [
-        mock.patch.object(database, "_configure", configured),
+        mock.patch.object(sqlite_sessions, "_configure", configured),
         mock.patch.object(sqlite_publication, "instant_text", return_value=instant_text(NOW)),
         mock.patch.object(target_storage, "secrets", fixed_secrets),
         mock.patch.object(phase6_evidence, "version", return_value="1.0.0"),

@@ -92,7 +92,8 @@ def new_stage(mssql_lab: MssqlLab) -> Callable[..., Stage]:
     def make(layout: WireLayout = LAYOUT) -> Stage:
         token, owner = secrets.token_hex(32), secrets.token_hex(32)
         with mssql_lab.open() as target:
-            ref = target.create_stage(f"r_{secrets.token_hex(16)}", owner, layout)
+            claim = tr.Claim(secrets.token_hex(32), 1)  # of a target without a gate
+            ref = target.create_stage(f"r_{secrets.token_hex(16)}", owner, layout, claim=claim)
             target.grant(ref, token)
         return Stage(mssql_lab, layout, ref, token)
 

@@ -132,7 +132,7 @@ def _bytes_for(lab: MssqlLab, rows: int) -> int:
         seen = delivery.verify(stage, rows)
         assert isinstance(seen.digest_sum, DigestSum)
         assert seen.rows == rows
-        prepared, _ = target.build_prepared(*delivery.names("prepared"), delivery.layout, [stage], rows)
+        prepared, _ = delivery.build(*delivery.names("prepared"), [stage], rows)
         request = delivery.request(prepared, [])
         draft = {**vars(request.draft), "row_count": rows, "digest": seen.digest_sum.digest}
         request = type(request)(

@@ -29,6 +29,7 @@ from airflow_dpone.delivery.states import (
 from airflow_dpone.errors import JournalError
 from airflow_dpone.journal.migrate import migrate
 from airflow_dpone.journal.store import SqlJournal, open_journal
+from tests.contract.journal_examples import bindings, payload
 from tests.fakes.world import HOST, requester
 
 S, A = DeliveryState, AttemptEvent
@@ -75,7 +76,7 @@ class Stream:
 
     def event(self, event: DeliveryState | DeliveryEvent) -> jr.AppendDelivery:
         """The next event of the delivery stream."""
-        return jr.AppendDelivery(self.key, self.next, event, {"said": str(event)})
+        return jr.AppendDelivery(self.key, self.next, event, payload(event))
 
     def say(self, event: DeliveryState | DeliveryEvent) -> None:
         """Writes an event with what must come in the same transaction."""
@@ -99,10 +100,7 @@ class Stream:
             attempt_id,
             self.last_attempt + 1,
             event,
-            {"stage_name": "r_"},
-            {"rows": 1},
-            None,
-            None,
+            **bindings(event),
         )
         self.journal.append(self.lease, write)
         self.last_attempt += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from airflow_dpone.delivery.states import AttemptEvent, DeliveryEvent, DeliveryS
 from airflow_dpone.errors import JournalError
 from airflow_dpone.journal.store import open_journal
 from tests.contract.journal_cases import RELEASED, SqliteStore, begin, evidence
+from tests.contract.journal_examples import evidence_body, payload
 
 S, D, A = DeliveryState, DeliveryEvent, AttemptEvent
 DELIVERY, ATTEMPT = "delivery/%", "attempt/%"
@@ -173,25 +175,34 @@ def test_a_column_that_differs_from_the_body(written: Written, column: str, valu
 
 
 def _rewrite(
-    written: Written, change: Callable[[r.Json], None], *, text: Callable[[bytes], bytes] = bytes
+    written: Written,
+    change: Callable[[r.Json], object],
+    *,
+    text: Callable[[bytes], bytes] = bytes,
+    event: int = 4,
 ) -> None:
-    """The last event of the delivery with another document and a right hash over it."""
-    last = written.read()[4]
-    document = dict(last.body)
+    """An event with another document and a right hash over it; by default the last one of the delivery, so
+    that no link tells."""
+    row = written.read()[event]
+    document = deepcopy(dict(row.body))
     change(document)
     body = text(canonical(document))
     sql = "UPDATE dpone_event SET body = ?, sha256 = ?, event = ? WHERE sha256 = ?"
-    values = (body.decode(), sha256_hex(body), document.get("event", last.event), last.sha256)
+    values = (body.decode(), sha256_hex(body), document.get("event", row.event), row.sha256)
     written.change((sql, values))
+
+
+def _becomes(event: S | D) -> Callable[[r.Json], None]:
+    return lambda body: body.update(event=event.value, payload=payload(event))
 
 
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
-        (lambda body: body.update(event="STAGED"), "projection"),
-        (lambda body: body.update(event="COMPLETED"), "transition"),
-        (lambda body: body.update(event="CHUNK_SEALED"), "transition"),
-        (lambda body: body.update(event="INTENT"), "transition"),
+        (_becomes(S.STAGED), "projection"),
+        (_becomes(S.COMPLETED), "transition"),
+        (_becomes(D.CHUNK_SEALED), "transition"),
+        (lambda body: body.update(event="INTENT"), "schema"),
         (lambda body: body.update(kind="dpone.chunk-attempt-event"), "envelope"),
         (lambda body: body.update(kind="something"), "envelope"),
         (lambda body: body.update(schema_version="1"), "envelope"),
@@ -204,10 +215,40 @@ def _rewrite(
     ],
 )
 def test_a_forged_event_with_a_right_hash(
-    written: Written, change: Callable[[r.Json], None], rule: str
+    written: Written, change: Callable[[r.Json], object], rule: str
 ) -> None:
     _rewrite(written, change)
     assert_broken(written, DELIVERY, 4, rule)
+
+
+MISFITS: list[tuple[int, Callable[[r.Json], object], str]] = [
+    (4, lambda body: body["payload"].pop("limits"), "payload.limits"),
+    (4, lambda body: body["payload"].update(more=1), "payload.more"),
+    (4, lambda body: body["payload"]["limits"].update(max_rows="7"), "payload.limits.max_rows"),
+    (4, lambda body: body["payload"]["limits"].update(max_rows=0.5), "payload.limits.max_rows"),
+    (4, lambda body: body["payload"]["limits"].update(max_rows=None), "payload.limits.max_rows"),
+    (4, lambda body: body.update(payload=[]), "payload"),
+    (4, lambda body: body.update(fence=2), "fence"),
+    (4, lambda body: body["requester"].update(try_number="1"), "requester.try_number"),
+    (7, lambda body: body.update(writer_binding=None), "writer_binding"),
+    (7, lambda body: body["stage_binding"].update(object_id=None), "stage_binding.object_id"),
+    (7, lambda body: body["artifact_binding"].update(file_sha256="A" * 64), "artifact_binding.file_sha256"),
+    (7, lambda body: body.update(observation={}), "observation"),
+    (8, lambda body: body["stage_binding"].update(object_id="1"), "stage_binding.object_id"),
+]
+"""Event 4 is TUNED, 7 the GRANTED of one attempt, 8 the INTENT of another: each the last of its stream."""
+
+
+@pytest.mark.parametrize(("event", "change", "path"), MISFITS, ids=[f"{e} {p}" for e, _, p in MISFITS])
+def test_an_event_of_another_shape_with_a_right_hash(
+    written: Written, event: int, change: Callable[[r.Json], object], path: str
+) -> None:
+    stored = written.read()[event]
+    _rewrite(written, change, event=event)
+    assert_broken(written, stored.stream, stored.sequence, "schema")
+    error = refused(written)
+    assert error.fields["path"] == path
+    assert path in error.message
 
 
 @pytest.mark.parametrize(
@@ -261,11 +302,42 @@ def test_nothing_is_appended_after_a_cut_off_end(written: Written) -> None:
             journal.append(lease, jr.AppendDelivery(written.invocation_key, 4, S.FAILED, {}), release)
 
 
+def _evidence_error(written: Written, sha256: str) -> JournalError:
+    with open_journal(written.path) as journal, pytest.raises(JournalError) as caught:
+        journal.evidence(sha256)
+    assert caught.value.retry == "never"
+    return caught.value
+
+
 def test_a_damaged_evidence_document(written: Written) -> None:
     written.change(("UPDATE dpone_evidence SET body = X'7B7D'", ()))
-    with open_journal(written.path) as journal, pytest.raises(JournalError) as caught:
-        journal.evidence(written.evidence_sha256)
-    assert caught.value.code == "dpone.journal.evidence_damaged"
+    error = _evidence_error(written, written.evidence_sha256)
+    assert error.code == "dpone.journal.evidence_damaged"
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "path"),
+    [
+        (evidence_body(attempts="2"), "dpone.journal.evidence_damaged", "attempts"),
+        (evidence_body(more=1), "dpone.journal.evidence_damaged", "more"),
+        (evidence_body(schema="dpone.delivery-evidence.v0"), "dpone.journal.evidence_damaged", "schema"),
+        (b"{}", "dpone.journal.evidence_damaged", "after_image"),
+        (b"[]", "dpone.journal.evidence_damaged", ""),
+        (b"{", "dpone.journal.evidence_damaged", ""),
+        (b"\xff", "dpone.journal.evidence_damaged", ""),
+        (b"[" * 100_000, "dpone.journal.evidence_damaged", ""),
+        (evidence_body(schema="dpone.delivery-evidence.v2", more=1), "dpone.journal.newer_event", None),
+    ],
+    ids=["a type", "a field more", "no version", "empty", "a list", "cut off", "no text", "deep", "newer"],
+)
+def test_evidence_of_another_shape_under_a_right_hash(
+    written: Written, body: bytes, code: str, path: str | None
+) -> None:
+    sha256 = sha256_hex(body)
+    written.change(("UPDATE dpone_evidence SET body = ?, evidence_sha256 = ?", (body, sha256)))
+    error = _evidence_error(written, sha256)
+    assert (error.code, error.fields.get("path")) == (code, path)
+    assert error.fields["evidence_sha256"] == sha256
 
 
 def test_a_damaged_database_page(written: Written) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -60,7 +61,7 @@ def test_a_newer_journal_is_one_for_both(path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("action", ["status", "migrate"])
 @pytest.mark.parametrize(
-    "journal", ["{}/missing/journal.db", "postgresql://nobody/x", "{}/text", "mysql://x/y"]
+    "journal", ["{}/missing/journal.db", "postgresql://127.0.0.1:1/x", "{}/text", "mysql://x/y"]
 )
 def test_what_cannot_be_reached_is_two(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str, journal: str
@@ -73,7 +74,42 @@ def test_what_cannot_be_reached_is_two(
     assert document["next_action"] in err
 
 
-@pytest.mark.parametrize("arguments", [[], ["db"], ["db", "status"], ["db", "drop"], ["other"]])
+def test_a_script_is_for_servers_only(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, document, err = run(capsys, "db", "migrate", "--sql", "--journal", str(path))
+    assert (code, document["code"]) == (2, "dpone.config.field")
+    assert "without --sql" in err
+    assert not path.exists()
+    assert main(["db", "migrate", "--sql", "--journal", "postgresql://nobody@nowhere/x"]) == 0
+    out, err = capsys.readouterr()
+    assert (out.splitlines()[0][:2], out.splitlines()[-1]) == ("--", "COMMIT;")
+
+
+def test_airflows_logging_does_not_reach_stdout(path: Path) -> None:
+    """It is loaded for a connection, and Alembic says every migration."""
+    named = json.dumps({"conn_type": "sqlite", "host": str(path)})
+    command = [sys.executable, "-m", "airflow_dpone", "db", "migrate", "--journal-conn-id", "my_journal"]
+    environment = {**os.environ, "AIRFLOW_CONN_MY_JOURNAL": named}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"] == "at_head"
+    assert "Running upgrade" in done.stderr
+
+
+def test_a_file_may_be_named_by_a_connection(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_MY_JOURNAL", json.dumps({"conn_type": "sqlite", "host": str(path)}))
+    assert run(capsys, "db", "migrate", "--journal-conn-id", "my_journal")[0] == 0
+    assert run(capsys, "db", "status", "--journal", str(path))[0] == 0
+    code, document, err = run(capsys, "db", "status", "--journal-conn-id", "nobody")
+    assert (code, document["code"]) == (2, "dpone.config.field")
+    assert "'nobody'" in err
+
+
+BOTH = ["db", "status", "--journal", "/x", "--journal-conn-id", "x"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["db"], ["db", "status"], ["db", "drop"], ["other"], BOTH])
 def test_wrong_usage_is_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)

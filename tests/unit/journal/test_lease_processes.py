@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery.states import DeliveryState
 from airflow_dpone.errors import Fenced, LeaseHeld
 from airflow_dpone.journal import lease as leases
@@ -190,4 +189,4 @@ def test_what_a_killed_writer_was_told_is_there_and_nothing_is_there_by_half(
         key = Delivery(journal, lease).invocation_key
         events = journal.events(key)
         assert len(events) in (told, told + 2)  # the last transaction may have landed without an answer
-        journal.append(lease, jr.AppendDelivery(key, len(events), DeliveryState.EXTRACTED, {}))
+        journal.append(lease, Delivery(journal, lease, sequence=len(events)).event(DeliveryState.EXTRACTED))

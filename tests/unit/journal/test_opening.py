@@ -16,8 +16,8 @@ from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.schema import CreateTable
 
 from airflow_dpone import host_identity
-from airflow_dpone.errors import ConfigurationError, JournalError
-from airflow_dpone.journal import address, database
+from airflow_dpone.errors import JournalError
+from airflow_dpone.journal import address, sqlite_sessions
 from airflow_dpone.journal import tables as t
 from airflow_dpone.journal.address import JournalAddress
 from airflow_dpone.journal.database import Clock, Database
@@ -122,33 +122,6 @@ def test_a_file_of_another_machine_is_refused_with_both_names(path: Path) -> Non
     assert caught.value.code == "dpone.journal.other_host"
     with open_journal(path, host="there") as journal:
         assert journal.host_id == "there"
-
-
-@pytest.mark.parametrize(
-    ("url", "code"),
-    [
-        ("postgresql://db/journal", "dpone.config.later"),
-        ("postgresql+psycopg://db/journal", "dpone.config.later"),
-        ("mysql://db/journal", "dpone.config.uri"),
-        ("sqlite://", "dpone.config.uri"),
-        ("sqlite:///:memory:", "dpone.config.uri"),
-        ("sqlite:////tmp/x.db?mode=ro", "dpone.config.uri"),
-        ("sqlite:///file:/tmp/x.db", "dpone.config.uri"),
-        (":memory:", "dpone.config.uri"),
-        ("", "dpone.config.uri"),
-        ("no url://x", "dpone.config.uri"),
-    ],
-)
-def test_addresses_that_are_no_journal(url: str, code: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        open_journal(url)
-    assert caught.value.code == code
-
-
-def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert JournalAddress.of("j.db").path == tmp_path / "j.db"
-    assert JournalAddress.of("sqlite:///j.db").path == tmp_path / "j.db"
 
 
 # ---- machine and file system -------------------------------------------------------------------------------
@@ -270,7 +243,7 @@ def test_a_postgresql_clock_is_not_the_start_of_the_transaction() -> None:
 
 def test_a_locked_journal_is_tried_again_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     migrate(path)
-    monkeypatch.setattr(database, "BUSY_TIMEOUT_SEC", 0.1)
+    monkeypatch.setattr(sqlite_sessions, "BUSY_TIMEOUT_SEC", 0.1)
     with open_journal(path) as journal, closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(JournalError) as caught:

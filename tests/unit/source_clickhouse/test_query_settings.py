@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from airflow_dpone.source_clickhouse import query_settings as qs
+from airflow_dpone.source_clickhouse.query_settings import Setting
 
 
-def problems(changed: dict[str, str], sent: dict[str, str], own: tuple[str, ...] = ()) -> list[str]:
-    found = qs.setting_problems(list(changed.items()), sent, own)
+def problems(
+    changed: dict[str, str], sent: dict[str, str], own: tuple[str, ...] = (), profiles: str = ""
+) -> list[str]:
+    seen = {name: Setting(value, True) for name, value in changed.items()}
+    found = qs.setting_problems(seen, sent, own, profiles)
     assert {p.code for p in found} <= {"dpone.source.setting"}
     return [f"{p.where}: {p.message}" for p in found]
 
@@ -45,12 +49,83 @@ def test_what_was_sent_and_arrived_is_fine() -> None:
 
 
 def test_a_setting_that_does_not_take_its_value_is_refused() -> None:
-    """A constraint of the profile, or readonly: the value stays."""
+    """A constraint of the profile, or readonly: the value stays. The profile is named."""
     assert "stays '3'" in problems({"limit": "3"}, {"limit": "0"})[0]
-    assert "stays its default" in problems({}, {"limit": "0"})[0]
+    assert "is not known to this server" in problems({}, {"limit": "0"})[0]
+    assert "in the profile 'reports' of this user" in problems({}, {"limit": "0"}, (), "'reports'")[0]
+
+
+def test_a_wanted_setting_may_be_at_its_default() -> None:
+    """[F2] Under readonly = 1 nothing is sent, and what is right already is right."""
+    assert qs.setting_problems({"limit": Setting("0", False)}, {"limit": "0"}, ()) == []
+    assert qs.setting_problems({"join_use_nulls": Setting("1", False)}, {}, ()) == []
 
 
 def test_anything_unknown_is_refused_by_name() -> None:
     """[F2]"""
     found = problems({"limit": "0", "transform_null_in": "1", "a_new_one": "x"}, {"limit": "0"})
     assert [text.split(":")[0] for text in found] == ["setting a_new_one", "setting transform_null_in"]
+
+
+def test_settings_of_inserts_and_text_formats_are_harmless() -> None:
+    """A user that also writes is no reason to refuse."""
+    changed = {"async_insert": "1", "insert_quorum": "2", "input_format_null_as_default": "0"}
+    assert problems(changed, {}) == []
+
+
+# ---- what a user may set [F2, B71] ------------------------------------------------------------------------
+
+
+def server(**changes: Setting) -> dict[str, Setting]:
+    """A server that has every setting of the closed list, each at the value that is wanted."""
+    wanted = qs.settings_to_send(qs.SENT_IF_KNOWN)
+    return {**{name: Setting(value, False) for name, value in wanted.items()}, **changes}
+
+
+def test_a_readonly_user_sends_nothing_that_would_change() -> None:
+    """What differs is left out, and is a problem unless it is a matter of comfort."""
+    found = server(readonly=Setting("1", True), limit=Setting("3", True), final=Setting("0", False))
+    can = qs.what_a_user_can_send(found)
+    assert can.readonly
+    assert "limit" not in can.sent
+    assert can.sent["final"] == "0"
+    assert can.with_a_read({"max_execution_time": "9", "log_comment": "n"}) == {}
+    named = [p.where for p in qs.setting_problems(found, qs.settings_to_send(found), ())]
+    assert named == ["setting limit"]
+
+
+def test_a_constraint_keeps_a_setting_from_being_sent() -> None:
+    """[F2] Fixed, or out of bounds; one that admits the value is no obstacle."""
+    found = server(
+        final=Setting("1", True, fixed=True),
+        max_block_size=Setting("100", False, least="10", most="1000"),
+        offset=Setting("5", True, least="1"),
+        limit=Setting("0", False, most="10"),
+    )
+    can = qs.what_a_user_can_send(found)
+    assert {"final", "offset", "max_block_size"}.isdisjoint(can.sent)
+    assert can.sent["limit"] == "0"
+    stuck = {p.where for p in qs.setting_problems(found, qs.settings_to_send(found), ())}
+    assert stuck == {"setting final", "setting offset"}
+
+
+def test_a_bound_of_the_time_is_kept() -> None:
+    found = server(max_execution_time=Setting("0", False, most="60"), log_comment=Setting("x", True, True))
+    can = qs.what_a_user_can_send(found)
+    assert can.with_a_read({"max_execution_time": "900", "log_comment": "n"}) == {"max_execution_time": "60"}
+
+
+def test_blocks_that_cannot_be_made_smaller_are_refused_for_wide_rows() -> None:
+    """[F11] Far below the 2 GiB that one Arrow column of strings can hold."""
+    free = qs.what_a_user_can_send(server())
+    assert free.block_settings(100_000) == {"max_block_size": "167"}
+    assert free.block_problems(100_000) == []
+    for found in (
+        server(readonly=Setting("1", True)),
+        server(max_block_size=Setting("65409", False, fixed=True)),
+        server(max_block_size=Setting("65409", False, least="65409")),
+    ):
+        can = qs.what_a_user_can_send(found)
+        assert can.block_settings(100_000) == {}
+        assert can.block_problems(1_000) == []
+        assert "set it to 167" in can.block_problems(100_000)[0].message

@@ -215,8 +215,14 @@ def _task_evidence_checkpoint() -> None:
 
 
 def _identity() -> None:
-    names = ("only_row", "journal_id", "layout_version", "host_id", "created_at")
-    row = sa.table("dpone_journal", *(sa.column(name) for name in names))
+    row = sa.table(
+        "dpone_journal",
+        sa.column("only_row", sa.Integer),
+        sa.column("journal_id", sa.String),
+        sa.column("layout_version", sa.Integer),
+        sa.column("host_id", sa.Text),
+        sa.column("created_at", sa.String),
+    )
     # A printed script must not give two databases one id: there the database makes it.
     journal_id = (
         sa.cast(sa.func.gen_random_uuid(), sa.String) if context.is_offline_mode() else str(uuid.uuid4())
