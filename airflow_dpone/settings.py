@@ -28,12 +28,14 @@ from airflow_dpone.errors import CATALOGUE, ConfigurationError, Problem
 
 MIB = 1024 * 1024
 SOURCE_SCHEMES = ("chdb", "clickhouse")
-TARGET_SCHEMES = ("duckdb",)
+TARGET_SCHEMES = ("duckdb", "mssql")
 _FORMS = {
     "chdb": "chdb:///absolute/path",
     "duckdb": "duckdb:///absolute/path",
     "clickhouse": "clickhouse://user@host:9000?secure=false",
+    "mssql": "mssql://user@host:1433/database",
 }
+_SERVERS = ("clickhouse", "mssql")
 Strategy = Literal["window_replace", "full_refresh"]
 Writer = Literal["embedded", "tds", "bcp", "sqlclient"]
 OnEmpty = Literal["publish", "fail_if_target_has_rows", "fail"]
@@ -172,7 +174,7 @@ def check_uri(schemes: tuple[str, ...], value: str) -> str:
     expected = _FORMS[parts.scheme if parts.scheme in schemes else schemes[0]]
     if parts.scheme not in schemes:
         text = f"scheme {parts.scheme!r} is not supported; use {' or '.join(_FORMS[one] for one in schemes)}"
-    elif parts.scheme == "clickhouse":
+    elif parts.scheme in _SERVERS:
         if parts.netloc:
             return value  # what else it says is read where a server is opened
         text = f"names no server; use {expected}"
@@ -218,7 +220,9 @@ class Route(_Settings):
     :param source: an Airflow connection id (type ``clickhouse``, native port), or
         ``clickhouse://user@host:9000?secure=true`` for a user without a password, or ``chdb:///absolute/dir``.
     :param source_table: ``(database, table)``.
-    :param target: ``duckdb:///absolute/file.duckdb`` (Airflow connection ids come with a later version).
+    :param target: an Airflow connection id (type ``mssql`` or ``odbc``), or
+        ``mssql://user@host:1433/database`` for a login without a password, or
+        ``duckdb:///absolute/file.duckdb``.
     :param target_table: ``(schema, table)``.
     :param window_column: the *source* column that the window cuts; None only with ``full_refresh``.
     :param columns: None for all columns under the same names, a list of names, or a dict source -> target.

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from pydantic_core import PydanticCustomError
+
 from airflow_dpone.errors import ConfigurationError, Problem
-from airflow_dpone.settings import Route, uri_path
+from airflow_dpone.settings import TARGET_SCHEMES, Route, check_uri, uri_path
 
 if TYPE_CHECKING:
     from airflow_dpone.delivery.ports import (
@@ -24,11 +26,14 @@ if TYPE_CHECKING:
         RecoveryPorts,
         SourcePort,
         SpoolPort,
+        TargetPort,
+        WriterPort,
     )
     from airflow_dpone.delivery.records import DeliveryResult, Plan, Requester
     from airflow_dpone.delivery.window import Window
     from airflow_dpone.journal.address import JournalAddress
     from airflow_dpone.target_embedded.target import EmbeddedTarget
+    from airflow_dpone.target_sqlserver.connection import SqlServerConnection
 
 LEASE_TTL_SEC = (2.0, 600.0)
 
@@ -100,8 +105,8 @@ def plan(route: Route, window: Window) -> Plan:
     """
     from airflow_dpone.delivery.plan_preview import preview
 
-    target = _target(route)
-    return preview(_source(route), target, target, route, window)
+    target, writer = _target_and_writer(route)
+    return preview(_source(route), target, writer, route, window)
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,8 @@ class open_ports:  # noqa: N801 - used as a function
         from airflow_dpone.delivery.clock import SystemClock
         from airflow_dpone.delivery.ports import Ports
 
-        source, target = _source(self._route), _target(self._route)
+        source = _source(self._route)
+        target, writer = _target_and_writer(self._route)
         with ExitStack() as stack:
             journal = stack.enter_context(_open_journal(self._places))
             spool = stack.enter_context(_open_spool(self._places))
@@ -145,7 +151,7 @@ class open_ports:  # noqa: N801 - used as a function
             source=source,
             spool=spool,
             target=target,
-            writer=target,
+            writer=writer,
             journal=journal,
             clock=clock,
             observer=self._observer,
@@ -160,15 +166,15 @@ class open_ports:  # noqa: N801 - used as a function
 def open_recovery(target: str, places: Places) -> Iterator[RecoveryPorts]:
     """The ports of a recovery command: no source, no writer.
 
-    :param target: the URI of the target. Raises ConfigurationError, or JournalError as a delivery does.
+    :param target: the target's URI or connection id. Raises ConfigurationError, or JournalError as a delivery
+        does.
     """
     from airflow_dpone.delivery.clock import SystemClock
     from airflow_dpone.delivery.ports import RecoveryPorts
-    from airflow_dpone.target_embedded.target import EmbeddedTarget
 
-    path = _endpoint("target", target, "duckdb")
+    opened = _target(_checked(target))
     with _open_journal(places) as journal, _open_spool(places) as spool:
-        yield RecoveryPorts(spool=spool, target=EmbeddedTarget(path), journal=journal, clock=SystemClock())
+        yield RecoveryPorts(spool=spool, target=opened, journal=journal, clock=SystemClock())
 
 
 def default_spool() -> str:
@@ -236,10 +242,9 @@ def _kind_problems(route: object, window: object, requester: object) -> list[Pro
 def route_problems(route: Route, window: Window) -> list[Problem]:
     """What can be told of a route and a window without opening anything."""
     from airflow_dpone.delivery.planning import request_problems
-    from airflow_dpone.target_embedded.target import EmbeddedTarget
 
-    problems = request_problems(route, window, EmbeddedTarget.backend)
-    for look in (lambda: _source(route), lambda: _endpoint("target", route.target, "duckdb")):
+    problems = request_problems(route, window, "embedded" if _is_embedded(route.target) else "tds")
+    for look in (lambda: _source(route), lambda: _target(route.target)):
         try:
             look()
         except ConfigurationError as error:
@@ -302,11 +307,68 @@ def _source(route: Route) -> SourcePort:
     return ServerSource(address, admission=admission)
 
 
-def _target(route: Route) -> EmbeddedTarget:
+def _is_embedded(target: str) -> bool:
+    return urlsplit(target).scheme == "duckdb"
+
+
+def sql_server(target: str) -> SqlServerConnection:
+    """The SQL Server database that a URI or an Airflow connection id names. Opens nothing.
+
+    :raises ConfigurationError: every problem of it.
+    """
+    from airflow_dpone.target_sqlserver.connection import SqlServerConnection
+
+    if "://" in target:
+        return SqlServerConnection.of_uri(target)
+    from airflow_dpone.connections import read_connection
+
+    return SqlServerConnection.of_connection(read_connection(target, "target"))
+
+
+def initialise_target(where: SqlServerConnection) -> str:
+    """Makes a SQL Server database ready for deliveries and returns its installation GUID.
+
+    :raises DponeError: it cannot be reached, or the login may not create schemas and tables.
+    """
+    from airflow_dpone.target_sqlserver.target import SqlServerTarget
+
+    with SqlServerTarget(where) as target:
+        return target.initialise()
+
+
+def _checked(target: str) -> str:
+    """What a route would let through as its target."""
+    try:
+        return check_uri(TARGET_SCHEMES, target)
+    except PydanticCustomError as error:
+        raise ConfigurationError.of([Problem(error.type, "target", error.message())]) from None
+
+
+def _target(target: str) -> TargetPort:
+    """The closed target. An Airflow connection is read for it; nothing else is opened."""
+    if _is_embedded(target):
+        return _embedded_target(target)
+    from airflow_dpone.target_sqlserver.target import SqlServerTarget
+
+    return SqlServerTarget(sql_server(target))
+
+
+def _embedded_target(target: str, lock_wait_sec: float = 30.0) -> EmbeddedTarget:
     from airflow_dpone.target_embedded.target import EmbeddedTarget
 
-    path = _endpoint("target", route.target, "duckdb")
-    return EmbeddedTarget(path, lock_wait_sec=route.options.embedded_lock_wait_sec)
+    return EmbeddedTarget(_endpoint("target", target, "duckdb"), lock_wait_sec=lock_wait_sec)
+
+
+def _target_and_writer(route: Route) -> tuple[TargetPort, WriterPort]:
+    """An embedded target writes itself; a server's writer has sessions and processes of its own."""
+    if _is_embedded(route.target):
+        embedded = _embedded_target(route.target, route.options.embedded_lock_wait_sec)
+        return embedded, embedded
+    from airflow_dpone.bulk_writer.writer import TdsWriter
+    from airflow_dpone.target_sqlserver.target import SqlServerTarget
+
+    where = sql_server(route.target)
+    return SqlServerTarget(where), TdsWriter(where)
 
 
 def _open_journal(places: Places) -> JournalPort:

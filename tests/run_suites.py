@@ -70,7 +70,7 @@ SUITES = (
     # Debian's clickhouse-server, if it is installed; another server with a recent engine, if one is named.
     Suite("clickhouse-server", required=False),
     Suite("clickhouse-native", required=False),
-    Suite("mssql", required=False, missing="this version does not write to SQL Server yet"),
+    Suite("mssql", required=False, missing="DPONE_TEST_MSSQL names no server"),
     Suite("browser", required=False, missing="this version has no pages in the Airflow UI"),
 )
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from importlib.metadata import version
 
-from airflow_dpone.cli import db, recovery, type_matrix
+from airflow_dpone.cli import db, recovery, target, type_matrix
 from airflow_dpone.errors import DponeError
 
 
@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
     db.add_to(commands)
     recovery.add_to(commands)
+    target.add_to(commands)
     type_matrix.add_to(commands)
     return root
 

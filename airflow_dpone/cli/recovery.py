@@ -111,7 +111,12 @@ def _places(chosen: argparse.Namespace) -> Places:
 
 def _add_places(command: argparse.ArgumentParser) -> None:
     add_journal(command)
-    command.add_argument("--target", required=True, metavar="URI", help="duckdb:///absolute/file.duckdb")
+    command.add_argument(
+        "--target",
+        required=True,
+        metavar="URI_OR_ID",
+        help="the target: its URI, or the id of its Airflow connection",
+    )
     command.add_argument(
         "--spool", metavar="PATH_OR_URL", help="the deliveries' spool; default: <AIRFLOW_HOME>/dpone/spool"
     )

@@ -80,7 +80,8 @@ def write_chunk(run: DeliveryRun, chunk: r.SealedChunk) -> Attempt:
         )
         raise
     after = A.WRITER_TERMINAL if said.outcome == "success" else A.UNKNOWN
-    run.record(advanced(_now(run, intent), after, observation=_observation(said.outcome, said.rows)))
+    told = _observation(said.outcome, said.rows, code=said.diagnostic_code)
+    run.record(advanced(_now(run, intent), after, observation=told))
     return settle(run, _now(run, intent))
 
 

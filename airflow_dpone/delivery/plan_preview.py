@@ -18,7 +18,10 @@ from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import ConfigurationError, Problem
 from airflow_dpone.settings import Route
 
-NOT_INITIALISED = "the target database is not initialised; the first delivery does it"
+NOT_INITIALISED = (
+    "the target database is not initialised: its first delivery does that on an embedded target, "
+    "`python -m airflow_dpone target init` on a server"
+)
 
 
 def preview(

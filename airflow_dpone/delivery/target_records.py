@@ -124,11 +124,13 @@ class WriterObservation:
 
     :param outcome: success | failure | timeout | lost_ack | cleanup_failed | custody_lost.
     :param rows: rows consumed; only with ``success``.
+    :param diagnostic_code: why it is no success, if the writer says more than the outcome.
     """
 
     outcome: str
     rows: int | None
     write_sec: float | None = None
+    diagnostic_code: str | None = None
 
 
 @dataclass(frozen=True)

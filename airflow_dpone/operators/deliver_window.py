@@ -27,7 +27,8 @@ class DeliverWindowOperator(BaseOperator):
     :param source: Airflow connection id of a ClickHouse server (native port), ``clickhouse://user@host:9000``
         for a user without a password, or ``chdb:///absolute/dir``.
     :param source_table: ``(database, table)``.
-    :param target: ``duckdb:///absolute/file.duckdb``. :param target_table: ``(schema, table)``.
+    :param target: Airflow connection id of a SQL Server database (type ``mssql`` or ``odbc``), or a URI as in
+        ``Route``. :param target_table: ``(schema, table)``.
     :param window_column: source column that the window cuts. :param columns: all, a list, or source ->
         target.
     :param strategy: ``window_replace`` or ``full_refresh``.

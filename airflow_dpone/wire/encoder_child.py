@@ -13,10 +13,8 @@ It ends with the process PID that started it: at the end of its input, and by a 
 
 from __future__ import annotations
 
-import ctypes
 import json
 import mmap
-import os
 import signal
 import sys
 from contextlib import suppress
@@ -27,10 +25,10 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from airflow_dpone.errors import SourceDataError
+from airflow_dpone.wire.child_process import end_with
 from airflow_dpone.wire.native_rows import encode_rows
 from airflow_dpone.wire.types import TypePair, WireColumn, WireLayout
 
-_PR_SET_PDEATHSIG = 1
 _HEAD_BYTES = 9
 
 
@@ -106,17 +104,10 @@ def _answer(stream: memoryview, layout: WireLayout) -> tuple[bytes, ...]:
     return b"H", encoded.lengths.tobytes(), encoded.hashes().tobytes()
 
 
-def _end_with(parent: int) -> bool:
-    """Ask the kernel for SIGKILL at the parent's end; False if it has ended before it was asked."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    return os.getppid() == parent
-
-
 def main(arguments: list[str]) -> int:
     """Serve on standard input and output; see the module's text for the arguments."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent ends this one
-    if not _end_with(int(arguments[0])):
+    if not end_with(int(arguments[0])):
         return 1
     requests, answers = FileIO(0, "rb", closefd=False), FileIO(1, "wb", closefd=False)
     try:

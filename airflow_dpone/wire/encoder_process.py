@@ -23,10 +23,10 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from airflow_dpone.errors import CapacityError, error_of
+from airflow_dpone.wire.child_process import child_environment
 from airflow_dpone.wire.encoder_child import layout_as_bytes, read_frame, write_frame
 from airflow_dpone.wire.types import WireLayout
 
-_KEPT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME", "LANG", "LC_ALL")
 _HASH_BYTES, _LENGTH_BYTES = 32, 8
 
 
@@ -149,14 +149,7 @@ def _start(memory: int) -> subprocess.Popen[bytes]:
         [sys.executable, "-P", "-m", module, own, str(memory)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=_environment(),
+        env=child_environment(),
         pass_fds=(memory,),
         bufsize=0,
     )
-
-
-def _environment() -> dict[str, str]:
-    """Where Python finds its modules, and nothing that could be a secret."""
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    return {**kept, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}

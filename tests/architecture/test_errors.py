@@ -9,6 +9,7 @@ import re
 import pytest
 
 from airflow_dpone import errors
+from airflow_dpone.bulk_writer.messages import Diagnostic
 from airflow_dpone.delivery.states import DiagnosticCode
 from airflow_dpone.errors import CATALOGUE, DponeError, ErrorCode
 from tests.architecture.package_source import package_modules
@@ -22,7 +23,8 @@ def _codes_in_the_source() -> dict[str, list[str]]:
     for module in package_modules():
         if module.part == "errors":
             continue
-        diagnostics = {code.value for code in DiagnosticCode}  # of chunk attempts: observations, not errors
+        # Of chunk attempts and of their writers: observations, not errors.
+        diagnostics = {code.value for code in (*DiagnosticCode, *Diagnostic)}
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE.fullmatch(node.value):
                 if node.value in diagnostics:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hatchling.builders.wheel import WheelBuilder
 
+from airflow_dpone.bulk_writer.messages import Kind
 from airflow_dpone.journal.schemas import FILES
 from airflow_dpone.provider_info import get_provider_info
 from tests.architecture.package_source import PACKAGE, ROOT
@@ -64,7 +65,9 @@ def test_the_wheel_holds_what_is_read_at_run_time(tmp_path: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert held == ours
-    assert {Path(name).name for name in held if name.endswith(".json")} == {"common.v1.json", *FILES.values()}
+    frames = {f"{kind}.schema.json" for kind in Kind}
+    schemas = {"common.v1.json", *FILES.values(), *frames}
+    assert {Path(name).name for name in held if name.endswith(".json")} == schemas
 
 
 def test_the_changelog_knows_this_version_or_has_an_unreleased_part() -> None:

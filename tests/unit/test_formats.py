@@ -663,6 +663,7 @@ def _calls(folder: Path) -> Iterator[Json]:
         ("a pair that is refused", ["types", "--source", "Int64", "--target", "int"]),
         ("half a pair", ["types", "--source", "Int64"]),
         *_recovery_calls(folder, new),
+        *_target_calls(),
     ]
     for found, arguments in calls:
         code, said = _run(arguments)
@@ -702,6 +703,15 @@ def _recovery_calls(folder: Path, journal: str) -> Iterator[tuple[str, list[str]
     yield "a table of another journal", [*adopt, "--yes"]
     yield "a table of this journal", [*adopt, "--yes"]
     yield "a delivery that is not there", ["recovery", "retire", *places, "--delivery", "0" * 64, "--yes"]
+
+
+def _target_calls() -> Iterator[tuple[str, list[str]]]:
+    """What can be asked without a server."""
+    place = ["--target", "mssql://loader@sql.example/dwh"]
+    yield "the script of a database", ["target", "init", *place, "--print"]
+    yield "a login that is not supported", ["target", "init", "--target", "mssql://sql.example/dwh"]
+    grants = ["target", "permissions", *place, "--user", "loader", "--target-table", "shop", "orders"]
+    yield "the GRANTs of a login", grants
 
 
 def _run(arguments: list[str]) -> tuple[int | str | None, Json]:

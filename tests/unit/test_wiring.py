@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_dpone import Requester, Route, Window, deliver, plan, wiring
+from airflow_dpone import Requester, Route, Window, deliver, wiring
 from airflow_dpone.errors import ConfigurationError
 from airflow_dpone.spool.local import LocalSpool
 from airflow_dpone.spool.object_storage import ObjectSpool
@@ -41,10 +41,66 @@ def test_the_call_itself_is_checked_all_at_once(tmp_path: Path) -> None:
     assert set(found) == {"spool", "deadline_sec", "lease_ttl_sec", "custody_wait_sec"}
 
 
-def test_a_connection_id_of_the_target_is_not_read_yet(tmp_path: Path) -> None:
-    assert refused(tmp_path, {"target": "my_connection"}) == {"target": "dpone.config.uri"}
-    with pytest.raises(ConfigurationError, match="later version"):
-        plan(Route(**{**ROUTE, "target": "my_connection"}), DAY)
+def test_a_target_s_connection_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refused(tmp_path, {"target": "not_there"}) == {"target": "dpone.config.connection"}
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", "mssql://loader:hunter2@sql.example:1444/dwh")
+    found = wiring.sql_server("warehouse")
+    assert (str(found), found.user, found.password) == ("sql.example,1444/dwh", "loader", "hunter2")
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", "postgres://loader:hunter2@sql.example/dwh")
+    refusal = refused(tmp_path, {"target": "other", "writer": "embedded"})
+    assert refusal == {"connection other": "dpone.config.connection", "writer": "dpone.config.writer"}
+
+
+def test_a_server_s_uri_is_checked_with_the_rest(tmp_path: Path) -> None:
+    found = refused(tmp_path, {"target": "mssql://sql.example/dwh", "limits": {"parallelism": 2}})
+    assert found == {"target": "dpone.config.uri", "limits.parallelism": "dpone.config.later"}
+
+
+def test_a_recovery_opens_the_target_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow_dpone.journal.migrate import migrate
+    from airflow_dpone.target_embedded.target import EmbeddedTarget
+    from airflow_dpone.target_sqlserver.target import SqlServerTarget
+
+    journal = tmp_path / "journal.db"
+    migrate(journal, host="test-host")
+    places = wiring.Places(journal, tmp_path / "spool", "test-host")
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", "mssql://loader:hunter2@sql.example:1444/dwh")
+    for named, kind in (
+        (f"duckdb://{tmp_path}/warehouse.duckdb", EmbeddedTarget),
+        ("mssql://loader@localhost/dwh", SqlServerTarget),
+        ("warehouse", SqlServerTarget),
+    ):
+        with wiring.open_recovery(named, places) as ports:
+            assert isinstance(ports.target, kind)
+
+
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [
+        ("mssql://loader:hunter2@localhost/dwh", "dpone.config.secret_in_uri"),
+        ("duckdb://loader:hunter2@/warehouse.duckdb", "dpone.config.secret_in_uri"),
+        ("chdb:///nowhere/shop", "dpone.config.uri"),
+        ("not_there", "dpone.config.connection"),
+    ],
+)
+def test_a_recovery_refuses_the_targets_that_a_route_refuses(tmp_path: Path, target: str, code: str) -> None:
+    with (
+        pytest.raises(ConfigurationError) as caught,
+        wiring.open_recovery(target, wiring.Places(tmp_path / "journal.db", tmp_path / "spool")),
+    ):
+        pytest.fail("opened")
+    assert [(problem.where, problem.code) for problem in caught.value.problems] == [("target", code)]
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_server_has_a_writer_of_its_own() -> None:
+    from airflow_dpone.bulk_writer.writer import TdsWriter
+    from airflow_dpone.target_sqlserver.target import SqlServerTarget
+
+    route = Route(**{**ROUTE, "target": "mssql://loader@localhost/dwh"})
+    target, writer = wiring._target_and_writer(route)
+    assert isinstance(target, SqlServerTarget)
+    assert isinstance(writer, TdsWriter)
 
 
 def test_a_requester_has_all_its_names() -> None:

@@ -1,0 +1,85 @@
+"""``target init`` and ``target permissions``: what an administrator does for a SQL Server database, once."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from airflow_dpone.cli.db import Answer
+
+
+def add_to(commands: Any) -> None:
+    """Adds ``target`` and its commands to the tree."""
+    group = commands.add_parser("target", help="make a SQL Server database ready for deliveries")
+    actions = group.add_subparsers(title="actions", metavar="ACTION", required=True)
+    init = actions.add_parser(
+        "init",
+        help="create our schemas and tables, and the database's identity",
+        description="Create two schemas, three tables and the identity of the database. What is there stays: "
+        "run it again at will. With --print it only prints the script, for an administrator's own tool. "
+        "Exit code: 0 done or printed, 2 refused, wrong usage, or not reached.",
+    )
+    _add_target(init)
+    init.add_argument("--print", action="store_true", help="print the script, change nothing")
+    init.set_defaults(run=run_init)
+    permissions = actions.add_parser(
+        "permissions",
+        help="print the GRANTs that a delivery needs",
+        description="Print the GRANTs that the login of a delivery needs, nothing else. Nothing is opened. "
+        "Exit code: 0 printed, 2 wrong usage.",
+    )
+    _add_target(permissions)
+    permissions.add_argument("--user", required=True, metavar="NAME", help="the database user of the login")
+    permissions.add_argument(
+        "--target-table",
+        required=True,
+        nargs=2,
+        action="append",
+        metavar=("SCHEMA", "TABLE"),
+        help="a target table; give it once for each",
+    )
+    permissions.set_defaults(run=run_permissions)
+
+
+def run_init(chosen: argparse.Namespace) -> Answer:
+    """``target init``."""
+    from airflow_dpone.wiring import initialise_target, sql_server
+
+    where = sql_server(chosen.target)
+    names = {
+        "schema": "dpone.target-init.v1",
+        "database": where.database,
+        "control_schema": where.control_schema,
+        "stage_schema": where.stage_schema,
+    }
+    if chosen.print:
+        from airflow_dpone.target_sqlserver.installation_statements import install_script
+
+        script = install_script(where.schemas)
+        print(script, file=sys.stderr)
+        return 0, {**names, "installation_id": None, "script": script}
+    found = initialise_target(where)
+    print(f"{where} is ready: installation {found}.", file=sys.stderr)
+    return 0, {**names, "installation_id": found, "script": None}
+
+
+def run_permissions(chosen: argparse.Namespace) -> Answer:
+    """``target permissions``."""
+    from airflow_dpone.target_sqlserver.installation_statements import permissions_script
+    from airflow_dpone.wiring import sql_server
+
+    where = sql_server(chosen.target)
+    tables = [(schema, table) for schema, table in chosen.target_table]
+    script = permissions_script(where.schemas, tables, chosen.user)
+    print(script, file=sys.stderr)
+    return 0, {"schema": "dpone.target-permissions.v1", "database": where.database, "script": script}
+
+
+def _add_target(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--target",
+        required=True,
+        metavar="URI_OR_ID",
+        help="mssql://user@host:1433/database, or the id of an Airflow connection",
+    )

@@ -1,0 +1,1 @@
+"""SQL Server as the target: staging, proof inside the server, one publication transaction."""

@@ -1,0 +1,142 @@
+"""Everything that stands against delivering into a table, found at once and before anything is written.
+
+The catalog shows only what a login may see: without VIEW DEFINITION no obstacle is no answer, so that right
+is asked for first, and nothing is concluded without it.
+"""
+
+from __future__ import annotations
+
+from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.errors import Problem
+from airflow_dpone.target_sqlserver import catalog, installation, parity
+from airflow_dpone.target_sqlserver import preflight_statements as sql
+from airflow_dpone.target_sqlserver.digest_statements import CERTIFIED_COLUMNS
+from airflow_dpone.target_sqlserver.session import Session
+from airflow_dpone.target_sqlserver.statements import Schemas
+
+OLDEST_VERSION, OLDEST_LEVEL = 15, 150
+_AZURE = (5, 8)
+"""Engine editions of Azure SQL Database and Azure SQL Managed Instance, whose version numbers stand still."""
+_FORCED = 2
+
+_KINDS = (
+    "an external table, which no local transaction covers",
+    "memory-optimized: it has no table locks",
+    "a FileTable, whose rows are files",
+    "system-versioned: each delivery would double its history",
+    "a node table of a graph",
+    "an edge table of a graph",
+    "a ledger table, which keeps or refuses what is deleted",
+)
+_EMITTED = ("published by replication", "tracked by change data capture")
+
+
+def describe(session: Session, table: catalog.StoredTable, schemas: Schemas) -> tr.TargetTable:
+    """Columns with their types; what is refused; what is only worth knowing."""
+    columns = catalog.columns_of(session, table.object_id)
+    hidden = _right_problems(
+        session, sql.rights_to_see(table.schema, table.table), "dpone.target.metadata_hidden"
+    )
+    if not columns and not hidden:
+        text = "the catalog shows no column of it: this login may not see them"
+        hidden = [Problem("dpone.target.metadata_hidden", _name(table), text)]
+    problems = [*_server_problems(session), *hidden]
+    warnings: list[str] = []
+    if not hidden:
+        rights = sql.rights_to_deliver(table.schema, table.table, schemas)
+        if installation.installation_id(session, schemas) is None:
+            # `target init` is what is missing then, and a plan says so by itself.
+            ours = (schemas.installation, schemas.gate, schemas.receipt)
+            rights = [right for right in rights if right[0] not in ours]
+        problems += _right_problems(session, rights, "dpone.target.permission")
+        found, warnings = _table_problems(session, table)
+        problems += found
+        problems += _column_problems(columns, table)
+        problems += parity.parity_problems(session, str(session.rows("SELECT DB_NAME();")[0][0]))
+    return tr.TargetTable(catalog.described(columns), tuple(problems), tuple(warnings))
+
+
+def _name(table: catalog.StoredTable) -> str:
+    return f"{table.schema}.{table.table}"
+
+
+def _right_problems(session: Session, rights: list[sql.Right], code: str) -> list[Problem]:
+    """One problem for each right that is not held, with the statement that gives it."""
+    row = session.row(sql.held_rights(rights)) or ("", *[None for _ in rights])
+    user = str(row[0])
+    return [
+        Problem(
+            code, right[0] or "database", f"the login needs {right[2]}; run: {sql.grant_text(right, user)}"
+        )
+        for right, held in zip(rights, row[1:], strict=True)
+        if held != 1
+    ]
+
+
+def _server_problems(session: Session) -> list[Problem]:
+    row = session.row(sql.SERVER)
+    if row is None:
+        text = "sys.databases does not show this database"
+        return [Problem("dpone.target.metadata_hidden", "database", text)]
+    version, edition, level, durability, _ = row
+    found = []
+    if edition not in _AZURE and int(version or 0) < OLDEST_VERSION:
+        text = f"its major version is {version}; SQL Server 2019 ({OLDEST_VERSION}) or newer is needed"
+        found.append(Problem("dpone.target.server_version", "server", text))
+    if level < OLDEST_LEVEL:
+        text = f"its compatibility level is {level}, at least {OLDEST_LEVEL} is needed"
+        found.append(Problem("dpone.target.server_version", "database", text))
+    if durability == _FORCED:
+        text = (
+            "DELAYED_DURABILITY is FORCED: a commit would be answered before it is on disk; set it to ALLOWED"
+        )
+        found.append(Problem("dpone.target.delayed_durability", "database", text))
+    return found
+
+
+def _table_problems(session: Session, table: catalog.StoredTable) -> tuple[list[Problem], list[str]]:
+    """Refusals, and remarks that are none."""
+    where = _name(table)
+    found: list[Problem] = []
+
+    def refuse(code: str, text: str) -> None:
+        found.append(Problem(code, where, text))
+
+    kind = session.row(sql.TABLE_KIND, table.object_id) or ()
+    for flag, what in zip(kind, _KINDS, strict=False):
+        if flag:
+            refuse("dpone.target.table_kind", f"is {what}; deliver into an ordinary table")
+    for name, schema, child, action in session.rows(sql.REFERENCING, table.object_id):
+        text = f"foreign key {name} of {schema}.{child} references it (ON DELETE {action})"
+        refuse(
+            "dpone.target.referenced", f"{text}: deleting a window would break or change other rows; drop it"
+        )
+    for (name,) in session.rows(sql.ROW_POLICIES, table.object_id):
+        text = f"security policy {name} filters its rows: those that are hidden would stay; switch it off"
+        refuse("dpone.target.row_policy", text)
+    for name, instead in session.rows(sql.TRIGGERS, table.object_id):
+        what = "decides what is stored" if instead else "may change, reject or commit what is stored"
+        refuse("dpone.target.trigger", f"trigger {name} {what}; disable it, or deliver into another table")
+    for (name,) in session.rows(sql.DUPLICATES_IGNORED, table.object_id):
+        text = f"index {name} has IGNORE_DUP_KEY: duplicates would vanish with a warning; rebuild it without"
+        refuse("dpone.target.ignore_dup_key", text)
+    emitted = [what for flag, what in zip(kind[len(_KINDS) :], _EMITTED, strict=False) if flag]
+    return found, [f"{where} is {what}: each redelivery sends every row twice" for what in emitted]
+
+
+def _column_problems(columns: tuple[catalog.StoredColumn, ...], table: catalog.StoredTable) -> list[Problem]:
+    found = []
+    if len(columns) > CERTIFIED_COLUMNS:
+        text = f"has {len(columns)} columns; the proof is certified for {CERTIFIED_COLUMNS}"
+        found.append(Problem("dpone.target.too_wide", _name(table), text))
+    for column in columns:
+        if column.is_written_by_server:
+            text = "is written by the server (identity, computed, rowversion ...); use a table without it"
+            found.append(Problem("dpone.target.generated_column", column.name, text))
+        if column.encryption_type is not None:
+            text = "is encrypted by Always Encrypted: the server cannot prove what it holds"
+            found.append(Problem("dpone.target.encrypted_column", column.name, text))
+        if column.type_name.lower() in ("binary", "varbinary") and not column.is_ansi_padded:
+            text = "was made with ANSI_PADDING OFF, which trims zero bytes; make the column again"
+            found.append(Problem("dpone.target.ansi_padding", column.name, text))
+    return found

@@ -1,0 +1,102 @@
+"""The T-SQL that asks what stands against a delivery. Reads only; what hides is asked for first."""
+
+from __future__ import annotations
+
+from airflow_dpone.target_sqlserver.quoting import literal, qualified, quoted
+from airflow_dpone.target_sqlserver.statements import Schemas
+
+# Version, edition and options of server and database.
+SERVER = """
+SELECT CAST(SERVERPROPERTY('ProductMajorVersion') AS nvarchar(16)),
+       CAST(SERVERPROPERTY('EngineEdition') AS int), CAST(d.compatibility_level AS int),
+       CAST(d.delayed_durability AS int),
+       CAST(d.is_read_committed_snapshot_on AS int)
+  FROM sys.databases AS d WHERE d.database_id = DB_ID();
+"""
+
+# Kinds of tables that a publication cannot replace in place. The object id, twice. A column that an older
+# version does not know is taken from the row of zeros.
+TABLE_KIND = """
+SELECT CAST(t.is_external AS int), CAST(t.is_memory_optimized AS int), CAST(t.is_filetable AS int),
+       CAST(t.temporal_type AS int), CAST(k.is_node AS int), CAST(k.is_edge AS int),
+       CAST(k.ledger_type AS int), CAST(t.is_replicated AS int), CAST(t.is_tracked_by_cdc AS int)
+  FROM sys.tables AS t
+ CROSS JOIN (SELECT 0 AS is_node, 0 AS is_edge, 0 AS ledger_type) AS older
+ CROSS APPLY (SELECT is_node, is_edge, ledger_type FROM sys.tables AS x WHERE x.object_id = t.object_id) AS k
+ WHERE t.object_id = ?;
+"""
+
+# Foreign keys of other tables (or its own) that point at the table. The object id.
+REFERENCING = """
+SELECT f.name, OBJECT_SCHEMA_NAME(f.parent_object_id), OBJECT_NAME(f.parent_object_id),
+       CAST(f.delete_referential_action_desc AS nvarchar(60))
+  FROM sys.foreign_keys AS f WHERE f.referenced_object_id = ? AND f.is_disabled = 0 ORDER BY f.name;
+"""
+
+# Enabled row-level security. The object id.
+ROW_POLICIES = """
+SELECT p.name FROM sys.security_predicates AS s INNER JOIN sys.security_policies AS p
+    ON p.object_id = s.object_id
+ WHERE s.target_object_id = ? AND p.is_enabled = 1 ORDER BY p.name;
+"""
+
+# Enabled triggers. The object id.
+TRIGGERS = """
+SELECT t.name, CAST(t.is_instead_of_trigger AS int) FROM sys.triggers AS t
+ WHERE t.parent_id = ? AND t.is_disabled = 0 ORDER BY t.name;
+"""
+
+# Indexes that drop duplicates with a warning. The object id.
+DUPLICATES_IGNORED = """
+SELECT i.name FROM sys.indexes AS i WHERE i.object_id = ? AND i.ignore_dup_key = 1 ORDER BY i.name;
+"""
+
+Right = tuple[str | None, str, str, str]
+"""Securable for HAS_PERMS_BY_NAME (None: the database), its class, the permission, the securable in GRANT."""
+
+
+def rights_to_see(schema: str, table: str) -> list[Right]:
+    """Without these the catalog hides obstacles, and nothing that it says means anything."""
+    path = qualified(schema, table)
+    return [
+        (path, "OBJECT", "VIEW DEFINITION", f"ON {path}"),
+        (None, "DATABASE", "VIEW DEFINITION", ""),
+    ]
+
+
+def rights_to_deliver(schema: str, table: str, schemas: Schemas) -> list[Right]:
+    """What a delivery does, and nothing else. No UPDATE and no DELETE of receipts."""
+    target = qualified(schema, table)
+    objects = [
+        (target, ("SELECT", "INSERT", "DELETE")),
+        (schemas.installation, ("SELECT",)),
+        (schemas.gate, ("SELECT", "INSERT", "UPDATE")),
+        (schemas.receipt, ("SELECT", "INSERT")),
+    ]
+    stage = quoted(schemas.stage)
+    return [
+        *((path, "OBJECT", right, f"ON {path}") for path, rights in objects for right in rights),
+        *((stage, "SCHEMA", right, f"ON SCHEMA::{stage}") for right in ("ALTER", "SELECT", "INSERT")),
+        (None, "DATABASE", "CREATE TABLE", ""),
+    ]
+
+
+def held_rights(rights: list[Right]) -> str:
+    """Who is asked for, and 1 for each right that is held, in order; NULL is not held."""
+    asked = ", ".join(
+        f"HAS_PERMS_BY_NAME({'NULL' if name is None else literal(name)}, {literal(kind)}, {literal(right)})"
+        for name, kind, right, _ in rights
+    )
+    return f"SELECT USER_NAME(), {asked};"
+
+
+def grant_text(right: Right, user: str) -> str:
+    """The statement that gives one right."""
+    _, _, permission, where = right
+    return f"GRANT {permission}{' ' + where if where else ''} TO {quoted(user)};"
+
+
+def parity(table: str, columns: str, rows: tuple[str, ...], proof: str) -> str:
+    """Makes a temporary table, fills it with literals, hashes it and drops it, in one batch."""
+    inserts = "\n".join(f"INSERT INTO {table} VALUES ({row});" for row in rows)
+    return f"SET NOCOUNT ON;\nCREATE TABLE {table} ({columns});\n{inserts}\n{proof}\nDROP TABLE {table};"

@@ -1,0 +1,267 @@
+"""SQL Server behind the target's port: one session for the work, a new one for everything that is a proof."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from types import TracebackType
+
+from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.ports import Deadline
+from airflow_dpone.delivery.window import Window
+from airflow_dpone.errors import ConfigurationError, Problem
+from airflow_dpone.target_sqlserver import (
+    catalog,
+    error_map,
+    gate,
+    installation,
+    plan_text,
+    preflight,
+    publication,
+    stages,
+)
+from airflow_dpone.target_sqlserver import statements as sql
+from airflow_dpone.target_sqlserver.connection import SqlServerConnection
+from airflow_dpone.target_sqlserver.session import Session, milliseconds
+from airflow_dpone.target_sqlserver.window_bounds import WindowBounds
+from airflow_dpone.wire.sql_type import parse_sql_type
+from airflow_dpone.wire.types import WireLayout
+
+
+class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
+    """One database as a target.
+
+    :param where: server, database, login. :param lock_wait_sec: how long a publication waits for the target's
+        lock. :param settle_sec: how long a probe waits for it: as long as a server may need to undo what a
+        lost session did.
+
+    Sessions open when they are first needed and are thrown away after any error, so that nothing goes on in a
+    transaction that nobody remembers. A crash survives as the server's own transactions do: every method is
+    one transaction, or none.
+    """
+
+    environment = "sqlserver"
+    lock_mode = "table"
+
+    def __init__(
+        self, where: SqlServerConnection, *, lock_wait_sec: float = 600.0, settle_sec: float = 180.0
+    ) -> None:
+        self.where = where
+        self.schemas = where.schemas
+        self._lock_ms, self._settle_ms = milliseconds(lock_wait_sec), milliseconds(settle_sec)
+        self._is_open = False
+        self._kept: Session | None = None
+
+    def __enter__(self) -> SqlServerTarget:
+        self._is_open = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_open = False
+        self._discard()
+
+    def _discard(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()
+
+    def _connect(self) -> Session:
+        if not self._is_open:
+            raise RuntimeError("the target is used outside of its `with` block")
+        with error_map.mapped("connecting"):
+            return Session.open(self.where)
+
+    @contextmanager
+    def _session(self, action: str) -> Iterator[Session]:
+        """The session of this phase; after an error the next method gets a new one."""
+        if self._kept is None:
+            self._kept = self._connect()
+        try:
+            with error_map.mapped(action):
+                yield self._kept
+        except BaseException:
+            self._discard()
+            raise
+
+    @contextmanager
+    def _own_session(self, action: str) -> Iterator[Session]:
+        """A session for one proof: what it sees is committed."""
+        session = self._connect()
+        try:
+            with error_map.mapped(action):
+                yield session
+        finally:
+            session.close()
+
+    @contextmanager
+    def _transaction(self, action: str) -> Iterator[Session]:
+        with self._session(action) as session, session.transaction():
+            yield session
+
+    # ---- admission --------------------------------------------------------------------------------
+
+    def initialise(self) -> str:
+        """What ``target init`` does: schemas, tables, identity; returns the GUID."""
+        with self._session("making the database ready") as session:
+            return installation.initialise(session, self.schemas)
+
+    def identify(self, schema: str, table: str, *, initialise: bool) -> tr.TargetIdentity:
+        """Installation, stored names, incarnation, gate. Creates nothing: that is ``target init``.
+
+        :param initialise: a delivery asks: without an installation it is a ConfigurationError
+            ``dpone.target.not_initialised``.
+        """
+        with self._session("identifying the target") as session:
+            found = catalog.find_table(session, schema, table, self.schemas)
+            if initialise:
+                installed: str | None = installation.require_installation(session, self.schemas)
+            else:
+                installed = installation.installation_id(session, self.schemas)
+            answer = tr.TargetIdentity(
+                installed,
+                found.schema,
+                found.table,
+                found.object_id,
+                catalog.stamp_of(found.created),
+                gate=None,
+            )
+            if installed is None:
+                return answer
+            row = gate.read_gate(session, answer.target_key, self.schemas, lock=False)
+            return replace(answer, gate=row)
+
+    def describe(self, schema: str, table: str) -> tr.TargetTable:
+        """Columns with their types, and everything that stands against delivering into the table."""
+        with self._session("reading the target's columns") as session:
+            found = catalog.find_table(session, schema, table, self.schemas)
+            return preflight.describe(session, found, self.schemas)
+
+    def statements(
+        self, target: tr.TargetRef, layout: WireLayout, window_column: str | None
+    ) -> Mapping[str, str]:
+        """The SQL of staging and publication, by name and in order."""
+        return plan_text.statements(target, layout, window_column, self.schemas)
+
+    def count_window(self, target: tr.TargetRef, window_column: str | None, window: Window) -> int:
+        """Rows that a publication would delete now."""
+        with self._session("counting the window") as session:
+            table = catalog.find_table(session, target.schema, target.table, self.schemas)
+            columns = catalog.described(catalog.columns_of(session, table.object_id))
+            found = {c.name: parse_sql_type(c.type) for c in columns}.get(window_column or "")
+            if isinstance(found, str) or (found is None and window_column is not None):
+                problem = Problem(
+                    "dpone.config.window", str(window_column), found or "is no column of the target"
+                )
+                raise ConfigurationError.of([problem])
+            bounds = WindowBounds.of(window_column, found, window)
+            return session.number(bounds.count(table.path), *bounds.texts)
+
+    def claim_gate(
+        self, target: tr.TargetRef, *, journal_id: str, route_scope: str, fence: int, take_over: bool
+    ) -> tr.GateRow:
+        """Creates the gate, or raises its fence, under the target's lock."""
+        wanted = gate.GateClaim(target, journal_id, route_scope, fence)
+        with self._transaction("claiming the gate") as session:
+            gate.enter(session, target.target_key, self._settle_ms)
+            return gate.claim(session, wanted, self.schemas, take_over=take_over)
+
+    def adopt_gate(
+        self, target_key: str, *, journal_id: str, fence: int, take_over: bool
+    ) -> tr.GateRow | None:
+        """The gate belongs to this journal now; None where there is none."""
+        with self._session("adopting the gate") as session:
+            if installation.installation_id(session, self.schemas) is None:
+                return None
+            with session.transaction():
+                gate.enter(session, target_key, self._settle_ms)
+                return gate.adopt(
+                    session,
+                    target_key,
+                    self.schemas,
+                    journal_id=journal_id,
+                    fence=fence,
+                    take_over=take_over,
+                )
+
+    # ---- staging ----------------------------------------------------------------------------------
+
+    def create_stage(self, name: str, owner: str, layout: WireLayout, *, claim: tr.Claim) -> tr.StageRef:
+        """An empty raw table with its mark."""
+        with self._transaction("creating a staging table") as session:
+            gate.refuse_replaced(session, claim, self.schemas)
+            return stages.create(session, name, owner, layout, self.schemas)
+
+    def find_stage(self, name: str, owner: str) -> tr.StageRef | None:
+        """By name and mark."""
+        with self._session("looking for a staging table") as session:
+            return stages.find(session, name, owner, self.schemas)
+
+    def grant(self, stage: tr.StageRef, token_sha256: str) -> None:
+        """Once per stage."""
+        with self._transaction("granting a staging table") as session:
+            stages.grant(session, stage, token_sha256, self.schemas)
+
+    def verify_stage(
+        self, stage: tr.StageRef, layout: WireLayout, expected_rows: int, *, deadline: Deadline
+    ) -> tr.StageObservation:
+        """Takes the writer's lock and the table's, counts, hashes, seals."""
+        stages.check_deadline(deadline)
+        with self._transaction("verifying a staging table") as session:
+            return stages.verify(session, stage, layout, expected_rows, self.schemas, deadline)
+
+    def build_prepared(
+        self,
+        name: str,
+        owner: str,
+        layout: WireLayout,
+        raw: Sequence[tr.StageRef],
+        expected_rows: int,
+        *,
+        claim: tr.Claim,
+    ) -> tuple[tr.StageRef, tr.StageObservation]:
+        """The prepared table of exactly these raw tables."""
+        with self._transaction("building the prepared table") as session:
+            gate.refuse_replaced(session, claim, self.schemas)
+            return stages.build_prepared(session, name, owner, layout, raw, expected_rows, self.schemas)
+
+    def count_nulls(self, prepared: tr.StageRef, columns: Sequence[str]) -> Mapping[str, int]:
+        """NULLs per column."""
+        with self._session("counting NULLs") as session:
+            stages.require(session, prepared, self.schemas)
+            if not columns:
+                return {}
+            row = session.row(sql.count_nulls(self.schemas, prepared.name, columns))
+            return dict(zip(columns, row or (), strict=True))
+
+    def drop_stage(self, stage: tr.StageRef) -> bool:
+        """By name, object id and mark."""
+        with self._transaction("dropping a staging table") as session:
+            return stages.drop(session, stage, self.schemas)
+
+    # ---- publication ------------------------------------------------------------------------------
+
+    def publish(self, request: tr.PublishRequest) -> tr.PublishOutcome:
+        """The one transaction; any exception means that the outcome is unknown."""
+        with self._own_session("publishing") as session:
+            return publication.publish(session, request, self.schemas, self._lock_ms)
+
+    def probe(
+        self, target: tr.TargetRef, *, operation_id: str, journal_id: str, route_scope: str, fence: int
+    ) -> tr.ProbeAnswer:
+        """Raises the gate, then reads receipt and gate, in one transaction of a new session."""
+        wanted = gate.GateClaim(target, journal_id, route_scope, fence)
+        with self._own_session("asking what became of a publication") as session:
+            return publication.probe(session, wanted, operation_id, self.schemas, self._settle_ms)
+
+    def newest_generation(self, delivery_key: str) -> int:
+        """Of every journal and table of this database."""
+        with self._session("reading receipts") as session:
+            return session.number(sql.newest_generation(self.schemas), bytes.fromhex(delivery_key))
+
+    def read_receipt(self, operation_id: str) -> tr.Receipt | None:
+        """In a session of its own: what it sees is committed."""
+        with self._own_session("reading a receipt") as session:
+            return gate.read_receipt(session, operation_id, self.schemas)

@@ -1,0 +1,143 @@
+"""The server of this suite, from DPONE_TEST_MSSQL, and databases of the tests' own on it.
+
+python -m tests.mssql.server      # exit code 0, or it says what is missing here
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import pyodbc
+
+from airflow_dpone.errors import Problem
+from airflow_dpone.target_sqlserver import odbc, parity
+from airflow_dpone.target_sqlserver.connection import SqlServerConnection
+from airflow_dpone.target_sqlserver.parity import parity_problems
+from airflow_dpone.target_sqlserver.session import Session
+from tests.mssql import standin
+
+SETTINGS = "DPONE_TEST_MSSQL"
+START = "DPONE_TEST_MSSQL_START"
+
+
+def missing() -> str | None:
+    """What this suite lacks here, or None."""
+    return None if os.environ.get(SETTINGS) else f"{SETTINGS} names no server"
+
+
+def start() -> None:
+    """Lets the command of DPONE_TEST_MSSQL_START start the server, if there is one."""
+    command = os.environ.get(START)
+    if command:
+        subprocess.run([command], check=True, stdout=subprocess.DEVNULL, timeout=300)
+
+
+def login() -> SqlServerConnection:
+    """The login of DPONE_TEST_MSSQL: it may create databases."""
+    parts = {
+        name.strip().lower(): value
+        for name, _, value in (part.partition("=") for part in os.environ[SETTINGS].split(";") if part)
+    }
+    host, _, port = parts["server"].removeprefix("tcp:").partition(",")
+    return SqlServerConnection(
+        server=host,
+        port=int(port or 1433),
+        database=parts.get("database", "master"),
+        user=parts["uid"],
+        password=parts["pwd"],
+        driver=parts.get("driver", "").strip("{}"),
+        trust_server_certificate=parts.get("trustservercertificate", "no").lower() == "yes",
+    )
+
+
+def connect(where: SqlServerConnection) -> Any:
+    """A connection of a test's own, past the product."""
+    return odbc.connect(where, application="dpone tests", login_timeout_sec=30)
+
+
+def is_standin(where: SqlServerConnection) -> bool:
+    """Whether the server is the TDS stand-in."""
+    connection = connect(where)
+    try:
+        return "babelfish" in connection.execute("SELECT @@VERSION").fetchone()[0].lower()
+    finally:
+        connection.close()
+
+
+class OwnDatabase:
+    """A new database, dropped at the end."""
+
+    def __init__(self) -> None:
+        self.admin = login()
+        self.is_standin = is_standin(self.admin)
+        self.where = replace(self.admin, database=f"dpone_test_{secrets.token_hex(4)}")
+        self._run(f"CREATE DATABASE [{self.where.database}]")
+        if self.is_standin:
+            connection = connect(self.where)
+            for text in standin.PREPARED:
+                connection.execute(text)
+            connection.close()
+
+    def drop(self) -> None:
+        """Gone; whoever is still in it is thrown out by a real server, and awaited on the stand-in."""
+        name = self.where.database
+        standin.close_all()
+        if not self.is_standin:
+            self._run(f"ALTER DATABASE [{name}] SET SINGLE_USER WITH ROLLBACK IMMEDIATE")
+        for left in reversed(range(20)):
+            try:
+                return self._run(f"DROP DATABASE [{name}]")
+            except pyodbc.Error:
+                if not left:
+                    raise
+                time.sleep(0.5)
+
+    def _run(self, text: str) -> None:
+        connection = connect(replace(self.admin, database="master"))
+        try:
+            connection.execute(text)
+        finally:
+            connection.close()
+
+
+def use_standin() -> None:
+    """Lets the product's connections send what the stand-in understands."""
+    odbc.__dict__["pyodbc"] = _Module()
+    # It takes the stand-in many seconds to parse the batch, in each session anew; once per process is enough.
+    parity.__dict__["parity_problems"] = _ask_once
+
+
+@lru_cache
+def _once() -> list[list[Problem]]:
+    return []
+
+
+def _ask_once(session: Session, database: str) -> list[Problem]:
+    known = _once()
+    if not known:
+        known.append(parity_problems(session, database))
+    return known[0]
+
+
+class _Module:
+    """``pyodbc`` with the stand-in's way to connect."""
+
+    connect = staticmethod(standin.connect)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(pyodbc, name)
+
+
+if __name__ == "__main__":
+    lack = missing()
+    if lack:
+        sys.exit(lack)
+    start()
+    print(f"{login()}: {'the stand-in' if is_standin(login()) else 'a server'}")
