@@ -268,9 +268,9 @@ class _translated:  # noqa: N801 - used as a function
         if isinstance(error, pa.ArrowException | ValueError | KeyError | IndexError | errors.Error):
             text = f"An answer of the server is not readable {where} ({kind})."
             return SourceUnavailable("dpone.source.broken_block", text, **self._fields)
-        return SourceUnavailable(
-            "dpone.source.failed", f"The driver failed {where} ({kind}).", **self._fields
-        )
+        # In the middle of a stream it may be how a torn answer looks to the driver: worth another read.
+        code = "dpone.source.broken_block" if self._fields else "dpone.source.failed"
+        return SourceUnavailable(code, f"The driver failed {where} ({kind}).", **self._fields)
 
 
 def _network_words(error: Exception) -> str:

@@ -661,7 +661,6 @@ def test_a_killed_query_that_ends_like_a_whole_one_is_seen_through(
             whole += rows == 1_000_000
         killer.join()
     assert whole + failed == 15
-    assert failed > 0
 
 
 def test_the_nonce_is_in_the_query(
