@@ -28,6 +28,7 @@ LONGEST_SEC = 600.0
 
 DELIVERY, JOURNAL = "airflow_dpone/delivery", "airflow_dpone/journal"
 STORIES = "tests/machine/test_stories.py"
+DAMAGE = "tests/unit/delivery/test_damage.py"
 EPOCHS = "tests/unit/delivery/test_epochs.py"
 JOURNAL_CONTRACT = "tests/contract/test_journal_contract.py"
 TARGET_CONTRACT = "tests/contract/test_target_contract.py"
@@ -198,21 +199,21 @@ MUTANTS = (
         f"{DELIVERY}/attempts.py",
         "    spool.verify(run.chain.invocation_key, chunk)\n",
         "",
-        ("tests/unit/delivery/test_spool_loss.py",),
+        (f"{DAMAGE}::test_one_flipped_byte_in_a_sealed_file_is_found_before_a_writer_sees_it",),
     ),
     Mutant(
         "proof: a raw table is believed by its count alone",
         f"{DELIVERY}/attempts.py",
         ' and content.digest == attempt.artifact_binding["typed_digest"]\n',
         "\n",
-        ("tests/unit/delivery/test_damage.py",),
+        (DAMAGE,),
     ),
     Mutant(
         "proof: the prepared table is not compared with the sealed chunks",
         f"{DELIVERY}/phase4_verify.py",
         "    if not seen.proves(expected):\n",
         "    if seen.overflow:\n",
-        ("tests/unit/delivery/test_damage.py",),
+        (DAMAGE,),
     ),
     Mutant(
         "target: a table that was dropped and made again is the same",
