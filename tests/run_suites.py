@@ -1,13 +1,16 @@
-"""Run the suites one after another and say for each what it proved: the program behind ``make test``.
+"""Run the suites, two at a time, and say for each what it proved: the program behind ``make test``.
 
     python tests/run_suites.py [SUITE ...]
 
 Without names every suite runs. The last lines are one per suite (``PASSED n``, ``FAILED n`` or
 ``UNVERIFIED (what is missing)``) and the sum. The exit code is 1 when anything failed, 2 for a wrong name.
 
-Each suite is a process of its own: an embedded engine belongs to one process and does not survive a fork. A
-required suite fails when it collects no test or skips one, so that green always means "ran". One kind of skip
-is allowed, and listed: an adapter under a contract suite that does not claim a capability
+Each suite is a process of its own: an embedded engine belongs to one process and does not survive a fork.
+Many tests wait for processes and servers, so two suites share the time of one; every line of output begins
+with the suite's name. DPONE_TEST_LANES=1 runs one after another.
+
+A required suite fails when it collects no test or skips one, so that green always means "ran". One kind of
+skip is allowed, and listed: an adapter under a contract suite that does not claim a capability
 (``pytest.skip("capability gap: ...")``).
 
 DPONE_REQUIRED_SUITES (names, separated by commas) adds to what is required; .ci/run sets it.
@@ -20,13 +23,18 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
 ROOT = Path(__file__).resolve().parent.parent
 CAPABILITY_GAP = "capability gap: "
+LANES = "DPONE_TEST_LANES"
+_one_line_at_a_time = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,8 @@ class Suite:
         return ROOT / "tests" / self.name.replace("-", "_")
 
 
+# In the order in which they start: quick checks, then the long suites, so that both lanes end about together.
+# Planned suites stand here before they exist: without them, green would look like a proof on servers.
 SUITES = (
     Suite(
         "lint",
@@ -59,18 +69,17 @@ SUITES = (
         ),
     ),
     Suite("architecture"),
-    Suite("unit"),
-    Suite("contract"),
+    Suite("mssql", required=False, probe="tests.mssql.server"),
     Suite("crash"),
-    Suite("machine"),
-    Suite("mutants", commands=(("tests.mutants",),)),
-    Suite("airflow_side"),
-    # Planned suites stand here before they exist: without them, green would look like a proof on servers.
+    Suite("contract"),
+    Suite("unit"),
     Suite("postgresql", required=False, probe="tests.servers.postgresql"),
+    Suite("mutants", commands=(("tests.mutants",),)),
     # Debian's clickhouse-server, if it is installed; another server with a recent engine, if one is named.
     Suite("clickhouse-server", required=False),
     Suite("clickhouse-native", required=False),
-    Suite("mssql", required=False, missing="DPONE_TEST_MSSQL names no server"),
+    Suite("machine"),
+    Suite("airflow_side"),
     Suite("browser", required=False, missing="this version has no pages in the Airflow UI"),
 )
 
@@ -141,12 +150,28 @@ def count(cases: list[ElementTree.Element]) -> tuple[Result, list[str]]:
     return result, skips
 
 
+def say(suite: Suite, text: str) -> None:
+    """Print one line of a suite's."""
+    with _one_line_at_a_time:
+        print(f"{suite.name:<18} {text}".rstrip(), flush=True)
+
+
+def shown(suite: Suite, command: Sequence[str]) -> int:
+    """Run a program, show its output line by line as it comes, and return its exit code."""
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        for line in process.stdout or ():
+            say(suite, line.rstrip())
+    return process.returncode
+
+
 def run_commands(suite: Suite) -> Result:
     """Run each command; one that does not exit with 0 is one failed test."""
     result = Result()
     for command in suite.commands:
-        print("$", *command, flush=True)
-        if subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=False).returncode:
+        say(suite, f"$ {' '.join(command)}")
+        if shown(suite, [sys.executable, "-m", *command]):
             result.fail(" ".join(command))
         else:
             result.passed += 1
@@ -166,8 +191,7 @@ def run_tests(suite: Suite, required: bool) -> Result:
     with tempfile.TemporaryDirectory(prefix="dpone-report-") as scratch:
         report = Path(scratch, "report.xml")
         command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", str(suite.folder)]
-        exit_code = subprocess.run(command, cwd=ROOT, check=False).returncode
-        return read_report(report, exit_code, required)
+        return read_report(report, shown(suite, command), required)
 
 
 def probed(suite: Suite) -> str | None:
@@ -188,20 +212,25 @@ def required_suites() -> set[str]:
 
 
 def run(suites: list[Suite], required: set[str]) -> dict[str, Result]:
-    """Run the suites in their order."""
-    results = {}
-    for suite in suites:
-        print(f"\n== {suite.name} ==", flush=True)
+    """Run the suites; each lane takes the next one when it is free. The results keep the suites' order."""
+
+    def one(suite: Suite) -> Result:
         started = monotonic()
         must = suite.name in required
         result = run_commands(suite) if suite.commands else run_tests(suite, must)
         result.seconds = monotonic() - started
-        results[suite.name] = result
         for gap in result.gaps:
-            print(f"not claimed: {gap}")
-        if result.missing and not result.failed:
-            print(result.line)
-    return results
+            say(suite, f"not claimed: {gap}")
+        say(suite, f"== {result.line}")
+        return result
+
+    with ThreadPoolExecutor(lanes()) as pool:
+        return dict(zip([suite.name for suite in suites], pool.map(one, suites), strict=True))
+
+
+def lanes() -> int:
+    """How many suites run at once: DPONE_TEST_LANES, else two where there are two processors."""
+    return int(os.environ.get(LANES) or min(2, os.cpu_count() or 1))
 
 
 def summary(results: dict[str, Result]) -> str:

@@ -93,6 +93,39 @@ def test_a_name_that_does_not_exist_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     assert run_suites.main(["unit"]) == 2
 
 
+def test_two_suites_share_the_time_and_keep_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each waits for the other's file: one after another they would never end."""
+    (tmp_path / "meets_the_other.py").write_text(
+        "import pathlib, sys, time\n"
+        "mine, others = (pathlib.Path(__file__).parent / name for name in sys.argv[1:])\n"
+        "mine.touch()\n"
+        "for _ in range(1200):\n"
+        "    if others.exists(): break\n"
+        "    time.sleep(0.05)\n"
+        "else: sys.exit('alone')\n"
+        "print('met', others.name)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv(run_suites.LANES, "2")
+    pair = [
+        Suite("first", commands=(("meets_the_other", "a", "b"),)),
+        Suite("second", commands=(("meets_the_other", "b", "a"),)),
+    ]
+    results = run_suites.run(pair, {"first", "second"})
+    assert [(name, result.line) for name, result in results.items()] == [
+        ("first", "PASSED 1"),
+        ("second", "PASSED 1"),
+    ]
+    printed = {line.split(maxsplit=1)[0]: line.split(maxsplit=1)[1] for line in _met(capsys)}
+    assert printed == {"first": "met b", "second": "met a"}
+
+
+def _met(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line for line in capsys.readouterr().out.splitlines() if " met " in line]
+
+
 def test_the_closing_lines() -> None:
     text = run_suites.summary(
         {"unit": Result(passed=3), "crash": Result(passed=1, failed=1, problems=["t::x"])}
