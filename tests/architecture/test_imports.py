@@ -26,7 +26,7 @@ LAYERS = (
     ("journal", "spool", "source_clickhouse", "target_embedded", "target_sqlserver"),
     ("bulk_writer",),
     ("wiring",),
-    ("hooks",),
+    ("hooks", "airflow_config"),
     ("operators", "sensors", "triggers", "cli", "ui"),
 )
 HEIGHT = {part: height for height, row in enumerate(LAYERS) for part in row}
@@ -47,6 +47,7 @@ ALLOWED = {
         "sensors",
         "triggers",
         "hooks",
+        "airflow_config",
         "cli",
         "ui",
         "spool.object_store",
