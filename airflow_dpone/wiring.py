@@ -3,17 +3,16 @@ used."""
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pydantic_core import PydanticCustomError
 
+from airflow_dpone.call_checks import Places, call_problems, kind_problems
 from airflow_dpone.errors import ConfigurationError, Problem
 from airflow_dpone.settings import TARGET_SCHEMES, Route, check_uri, uri_path
 
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from airflow_dpone.journal.address import JournalAddress
     from airflow_dpone.target_embedded.target import EmbeddedTarget
     from airflow_dpone.target_sqlserver.connection import SqlServerConnection
-
-LEASE_TTL_SEC = (2.0, 600.0)
 
 
 def deliver(
@@ -86,7 +83,7 @@ def deliver(
     places = Places(journal, spool, host_id, spool_conn_id)
     problems = [
         *call_problems(places, deadline_sec, lease_ttl_sec, custody_wait_sec),
-        *_kind_problems(route, window, requester),
+        *kind_problems(route, window, requester),
     ]
     if not problems:
         problems = route_problems(route, window)
@@ -107,17 +104,6 @@ def plan(route: Route, window: Window) -> Plan:
 
     target, writer = _target_and_writer(route)
     return preview(_source(route), target, writer, route, window)
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where journal and spool are, which machine they take this one for (None: /etc/machine-id), and the
-    connection of a spool's URL."""
-
-    journal: str | Path | JournalAddress
-    spool: str | Path
-    host_id: str | None = None
-    spool_conn_id: str | None = None
 
 
 class open_ports:  # noqa: N801 - used as a function
@@ -187,58 +173,6 @@ def airflow_home() -> str:
     return os.environ.get("AIRFLOW_HOME") or os.path.expanduser("~/airflow")
 
 
-def call_problems(
-    places: Places, deadline_sec: float, lease_ttl_sec: float, custody_wait_sec: float = 0.0
-) -> list[Problem]:
-    """What is wrong with a call's own parameters, all of it; opens nothing."""
-    problems = [*journal_problems(places.journal), *spool_problems(places)]
-    low, high = LEASE_TTL_SEC
-    tiny = math.ulp(0.0)
-    for name, value, least, most, bounds in (
-        ("deadline_sec", deadline_sec, tiny, math.inf, "greater than 0"),
-        ("lease_ttl_sec", lease_ttl_sec, low, high, f"in {low:g}..{high:g}"),
-        ("custody_wait_sec", custody_wait_sec, 0.0, math.inf, "of at least 0"),
-    ):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not least <= value <= most:
-            problems.append(Problem("dpone.config.field", name, f"must be a number {bounds}"))
-    return problems
-
-
-def journal_problems(where: object) -> list[Problem]:
-    """What is wrong with the address of the journal."""
-    from airflow_dpone.journal.address import JournalAddress
-
-    if not isinstance(where, str | Path | JournalAddress) or not str(where):
-        text = (
-            "must be the path of a SQLite file or a URL postgresql://HOST/DATABASE, made ready by "
-            "`python -m airflow_dpone db migrate --journal URL_OR_PATH`"
-        )
-        return [Problem("dpone.config.field", "journal", text)]
-    if isinstance(where, str | Path) and "://" not in str(where) and not os.path.isabs(where):
-        return [Problem("dpone.config.field", "journal", "must be an absolute path")]
-    try:
-        JournalAddress.of(where)
-    except ConfigurationError as error:
-        return [Problem(error.code, "journal", error.message)]
-    return []
-
-
-def _kind_problems(route: object, window: object, requester: object) -> list[Problem]:
-    from airflow_dpone.delivery.records import Requester
-    from airflow_dpone.delivery.window import Window
-
-    return [
-        Problem("dpone.config.field", name, f"must be a {kind.__name__}, not {type(value).__name__}")
-        for name, value, kind in (
-            ("route", route, Route),
-            ("window", window, Window),
-            ("requester", requester, Requester),
-        )
-        if not isinstance(value, kind)
-    ]
-
-
 def route_problems(route: Route, window: Window) -> list[Problem]:
     """What can be told of a route and a window without opening anything."""
     from airflow_dpone.delivery.planning import request_problems
@@ -249,26 +183,6 @@ def route_problems(route: Route, window: Window) -> list[Problem]:
             look()
         except ConfigurationError as error:
             problems += error.problems
-    return problems
-
-
-def spool_problems(places: Places) -> list[Problem]:
-    """What is wrong with the address of the spool."""
-    from airflow_dpone.spool.addresses import is_url, url_problem
-
-    where: object = places.spool
-    if not isinstance(where, str | Path):
-        return [Problem("dpone.config.field", "spool", "must be an absolute path or a URL")]
-    if is_url(places.spool):
-        problem = url_problem(str(places.spool))
-        return [problem] if problem else []
-    problems = []
-    if not os.path.isabs(places.spool):
-        text = "must be an absolute path, or the URL of a place in an object store"
-        problems.append(Problem("dpone.config.field", "spool", text))
-    if places.spool_conn_id is not None:
-        text = "is for the URL of an object store; a local directory has no connection"
-        problems.append(Problem("dpone.config.field", "spool_conn_id", text))
     return problems
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_dpone.cli.db import Answer, add_journal, address_of
 
 if TYPE_CHECKING:
+    from airflow_dpone.call_checks import Places
     from airflow_dpone.delivery.recovery import Recovery
-    from airflow_dpone.wiring import Places
 
 
 def add_to(commands: Any) -> None:
@@ -103,7 +103,8 @@ def _name(done: Recovery) -> str:
 
 
 def _places(chosen: argparse.Namespace) -> Places:
-    from airflow_dpone.wiring import Places, default_spool
+    from airflow_dpone.call_checks import Places
+    from airflow_dpone.wiring import default_spool
 
     spool = chosen.spool or default_spool()
     return Places(address_of(chosen), spool, chosen.host_id, chosen.spool_conn_id)

@@ -175,8 +175,9 @@ class DeliverWindowOperator(BaseOperator):
         return choose_window(self.strategy, self.window_start, self.window_end, context)
 
     def _places(self) -> tuple[str | JournalAddress, str]:
+        from airflow_dpone.call_checks import Places, call_problems
         from airflow_dpone.errors import ConfigurationError
-        from airflow_dpone.wiring import Places, call_problems, default_spool
+        from airflow_dpone.wiring import default_spool
 
         spool = self.spool or default_spool()
         problems: list[Problem] = []

@@ -25,6 +25,7 @@ LAYERS = (
     ("delivery",),
     ("journal", "spool", "source_clickhouse", "target_embedded", "target_sqlserver"),
     ("bulk_writer",),
+    ("call_checks",),
     ("wiring",),
     ("hooks", "airflow_config"),
     ("operators", "sensors", "triggers", "cli", "ui"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_dpone import Requester, Route, Window, deliver, wiring
+from airflow_dpone.call_checks import Places
 from airflow_dpone.errors import ConfigurationError
 from airflow_dpone.spool.local import LocalSpool
 from airflow_dpone.spool.object_storage import ObjectSpool
@@ -63,7 +64,7 @@ def test_a_recovery_opens_the_target_that_is_named(tmp_path: Path, monkeypatch: 
 
     journal = tmp_path / "journal.db"
     migrate(journal, host="test-host")
-    places = wiring.Places(journal, tmp_path / "spool", "test-host")
+    places = Places(journal, tmp_path / "spool", "test-host")
     monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", "mssql://loader:hunter2@sql.example:1444/dwh")
     for named, kind in (
         (f"duckdb://{tmp_path}/warehouse.duckdb", EmbeddedTarget),
@@ -86,7 +87,7 @@ def test_a_recovery_opens_the_target_that_is_named(tmp_path: Path, monkeypatch: 
 def test_a_recovery_refuses_the_targets_that_a_route_refuses(tmp_path: Path, target: str, code: str) -> None:
     with (
         pytest.raises(ConfigurationError) as caught,
-        wiring.open_recovery(target, wiring.Places(tmp_path / "journal.db", tmp_path / "spool")),
+        wiring.open_recovery(target, Places(tmp_path / "journal.db", tmp_path / "spool")),
     ):
         pytest.fail("opened")
     assert [(problem.where, problem.code) for problem in caught.value.problems] == [("target", code)]
@@ -151,7 +152,7 @@ def test_what_is_neither_a_url_nor_an_absolute_path_is_refused(tmp_path: Path, s
 def test_a_spool_is_chosen_by_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "airflow"))
     for spool, kind in ((str(tmp_path / "a"), LocalSpool), (f"file://{tmp_path}/b", ObjectSpool)):
-        opened = wiring._open_spool(wiring.Places("/journal.db", spool))
+        opened = wiring._open_spool(Places("/journal.db", spool))
         assert type(opened) is kind
         with opened:
             pass

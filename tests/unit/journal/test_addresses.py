@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from airflow_dpone.call_checks import journal_problems
 from airflow_dpone.errors import ConfigurationError
 from airflow_dpone.hooks.journal import journal_address
 from airflow_dpone.journal.address import JournalAddress, PostgresqlDatabase, SqliteFile, holds_password
 from airflow_dpone.journal.database import Database
 from airflow_dpone.journal.postgresql_sessions import connect_arguments
 from airflow_dpone.journal.store import open_journal
-from airflow_dpone.wiring import journal_problems
 
 
 def refusal(url: str) -> ConfigurationError:
