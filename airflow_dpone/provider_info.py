@@ -54,4 +54,7 @@ def get_provider_info() -> dict[str, Any]:
                 "options": _OPTIONS,
             }
         },
+        "triggers": [
+            {"integration-name": "dpone", "python-modules": ["airflow_dpone.triggers.custody"]},
+        ],
     }

@@ -26,11 +26,28 @@ def journal_address(conn_id: str) -> JournalAddress:
     try:
         connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
-        text = (
-            f"there is no connection {conn_id!r} (a command sees those of the environment and of secrets "
-            "backends, not those in Airflow's database)"
-        )
-        raise _refused(text) from None
+        raise _missing(conn_id) from None
+    return _read(connection, conn_id)
+
+
+async def async_journal_address(conn_id: str) -> JournalAddress:
+    """The same inside an event loop, which it does not block: for the triggerer."""
+    try:
+        connection = await BaseHook.aget_connection(conn_id)
+    except AirflowNotFoundException:
+        raise _missing(conn_id) from None
+    return _read(connection, conn_id)
+
+
+def _missing(conn_id: str) -> ConfigurationError:
+    text = (
+        f"there is no connection {conn_id!r} (a command sees those of the environment and of secrets "
+        "backends, not those in Airflow's database)"
+    )
+    return _refused(text)
+
+
+def _read(connection: Any, conn_id: str) -> JournalAddress:
     try:
         return _address(connection, conn_id)
     except ConfigurationError as error:

@@ -15,6 +15,7 @@ from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery.states import RULES, DeliveryState
 from airflow_dpone.errors import CustodyHeld
 from airflow_dpone.journal import tables as t
+from airflow_dpone.journal.database import Clock
 from airflow_dpone.journal.lease import Guarded
 from airflow_dpone.journal.projection import own_invocation, refused
 
@@ -102,10 +103,40 @@ def check_agrees(tx: Guarded, invocation_key: str) -> None:
         raise refused(text, invocation_key=invocation_key, state=state.value)
 
 
+def read_holder(connection: Connection, target_key: str) -> dict[str, Any]:
+    """Whom a target belongs to now, for people and for events: ids, state, since when. Empty: nobody."""
+    custody = read_custody(connection, target_key)
+    if not custody.held:
+        return {}
+    now = connection.execute(select(Clock(0.0))).scalar_one()
+    holder = _holder(connection, custody)
+    return {
+        **_ids(holder),
+        "state": holder.state,
+        "since": custody.since,
+        "age_sec": round(_age_sec(custody, now), 3),
+    }
+
+
+def _ids(holder: Any) -> dict[str, Any]:
+    return {
+        "dag_id": holder.dag_id,
+        "run_id": holder.run_id,
+        "task_id": holder.delivery_task_id,
+        "map_index": holder.map_index,
+        "invocation_key": holder.invocation_key,
+        "generation": holder.generation,
+    }
+
+
+def _age_sec(custody: jr.Custody, now: str) -> float:
+    return (datetime.fromisoformat(now) - datetime.fromisoformat(custody.since or now)).total_seconds()
+
+
 def held_by(connection: Connection, custody: jr.Custody, now: str) -> CustodyHeld:
     """The error that names the holder, its state and since when it owns the target."""
     holder = _holder(connection, custody)
-    age = (datetime.fromisoformat(now) - datetime.fromisoformat(custody.since or now)).total_seconds()
+    age = _age_sec(custody, now)
     index = "" if holder.map_index < 0 else f"[{holder.map_index}]"
     text = (
         f"The target is owned by the unfinished delivery of DAG {holder.dag_id}, run {holder.run_id}, "
@@ -121,14 +152,7 @@ def held_by(connection: Connection, custody: jr.Custody, now: str) -> CustodyHel
         text,
         next_action=incident if holder.state == DeliveryState.INCIDENT else None,
         target_key=custody.target_key,
-        holder={
-            "dag_id": holder.dag_id,
-            "run_id": holder.run_id,
-            "task_id": holder.delivery_task_id,
-            "map_index": holder.map_index,
-            "invocation_key": holder.invocation_key,
-            "generation": holder.generation,
-        },
+        holder=_ids(holder),
         age_sec=round(age, 3),
         state=holder.state,
     )

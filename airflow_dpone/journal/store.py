@@ -183,6 +183,11 @@ class SqlJournal:
         with self._database.read() as connection:
             return custody.read_custody(connection, target_key)
 
+    def holder(self, target_key: str) -> dict[str, Any]:
+        """Whom the target belongs to now, as JSON: ids, state, ``since``, ``age_sec``. Empty: nobody."""
+        with self._database.read() as connection:
+            return custody.read_holder(connection, target_key)
+
     def fence(self, target_key: str) -> int:
         """The greatest fence that was ever given for the target; 0 when none was."""
         with self._database.read() as connection:

@@ -28,7 +28,8 @@ LAYERS = (
     ("call_checks",),
     ("wiring",),
     ("hooks", "airflow_config"),
-    ("operators", "sensors", "triggers", "cli", "ui"),
+    ("triggers",),
+    ("operators", "sensors", "cli", "ui"),
 )
 HEIGHT = {part: height for height, row in enumerate(LAYERS) for part in row}
 
@@ -165,6 +166,8 @@ def test_an_entrance_runs_no_import(package: str) -> None:
         ("settings.py", "from airflow_dpone.connections import AirflowConnection", False),
         ("connections.py", "def f():\n    from airflow.sdk import Connection", True),
         ("cli/commands.py", "from airflow_dpone.operators import x", False),
+        ("operators/admit.py", "from airflow_dpone.triggers.custody import CustodyClearTrigger", True),
+        ("triggers/custody.py", "from airflow_dpone.operators import x", False),
         ("__main__.py", "from airflow_dpone.cli import main", True),
         ("__main__.py", "from airflow_dpone.wiring import deliver", False),
         ("cli/commands.py", "import airflow_dpone.__main__", False),

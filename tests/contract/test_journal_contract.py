@@ -272,6 +272,27 @@ def test_custody_outlives_lease_and_process_and_names_its_holder(
     assert second.custody(TARGET) == before
 
 
+def test_whom_a_target_belongs_to_is_told_by_name_and_age(journal: Any, second: Any) -> None:
+    """For those who wait: ids and times as JSON, from another session."""
+    assert second.holder(TARGET) == {}
+    delivery = begin(journal, requester("run-9", map_index=3))
+    delivery.go(S.EXTRACTED)
+    holder = second.holder(TARGET)
+    assert 0 <= holder.pop("age_sec") < 60
+    assert holder == {
+        "dag_id": "sales",
+        "run_id": "run-9",
+        "task_id": "load",
+        "map_index": 3,
+        "invocation_key": delivery.invocation_key,
+        "generation": 1,
+        "state": "EXTRACTED",
+        "since": second.custody(TARGET).since,
+    }
+    delivery.go(S.FAILED)
+    assert second.holder(TARGET) == {}
+
+
 def test_custody_comes_before_the_lease_in_what_a_stranger_is_told(
     journal: JournalPort, second: JournalPort
 ) -> None:
