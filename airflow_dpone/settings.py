@@ -143,6 +143,8 @@ class Options(_Settings):
 
     :param on_empty: what an empty source window does. ``publish`` empties the target's window, with a
         receipt.
+    :param create_target: make a target table that is missing, with the columns and types that hold the source
+        exactly. A table that is there is never changed.
     :param take_over_target: let this route replace the route that owned the target so far (journaled).
     :param fail_on_null: a Nullable source column may feed a NOT NULL target column; its first NULL stops the
         delivery. The one option that is identity: what is planned keeps it.
@@ -154,6 +156,7 @@ class Options(_Settings):
     """
 
     on_empty: OnEmpty = "publish"
+    create_target: bool = False
     take_over_target: bool = False
     fail_on_null: bool = False
     allow_ttl: bool = False

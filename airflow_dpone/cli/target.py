@@ -39,6 +39,11 @@ def add_to(commands: Any) -> None:
         metavar=("SCHEMA", "TABLE"),
         help="a target table; give it once for each",
     )
+    permissions.add_argument(
+        "--create-target",
+        action="store_true",
+        help="the deliveries may make their tables (options.create_target): GRANTs on their schemas",
+    )
     permissions.set_defaults(run=run_permissions)
 
 
@@ -71,7 +76,7 @@ def run_permissions(chosen: argparse.Namespace) -> Answer:
 
     where = sql_server(chosen.target)
     tables = [(schema, table) for schema, table in chosen.target_table]
-    script = permissions_script(where.schemas, tables, chosen.user)
+    script = permissions_script(where.schemas, tables, chosen.user, create_target=chosen.create_target)
     print(script, file=sys.stderr)
     return 0, {"schema": "dpone.target-permissions.v1", "database": where.database, "script": script}
 

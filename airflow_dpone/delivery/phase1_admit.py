@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from airflow_dpone.delivery import identity, recover
+from airflow_dpone.delivery import identity, new_table, recover
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.finished import finished_result
@@ -98,7 +98,9 @@ def identify_target(run: DeliveryRun) -> None:
     """One query: installation, stored names, incarnation, gate. Nothing else is asked before it is known who
     rules."""
     route, journal = run.request.route, run.ports.journal
-    found = run.ports.target.identify(*route.target_table, initialise=True)
+    found = run.ports.target.identify(
+        *route.target_table, initialise=True, may_be_missing=route.options.create_target
+    )
     run.identity = found
     if found.gate is not None:
         refuse_foreign_gate(journal, found, found.gate)
@@ -251,6 +253,8 @@ def _check_space(run: DeliveryRun) -> None:
 def plan_delivery(run: DeliveryRun, generation: int) -> FrozenPlan:
     """Introspection, mapping, query. Raises one ConfigurationError with every refusal of both sides."""
     route, window, ports = run.request.route, run.request.window, run.ports
+    if _identity(run).is_missing:
+        run.identity = new_table.create(run)
     found = _identity(run)
     scope = identity.route_scope(route.effective_source_name, *route.source_table, route.window_column)
     with ports.source:

@@ -3,7 +3,7 @@ run."""
 
 from __future__ import annotations
 
-from airflow_dpone.delivery import identity
+from airflow_dpone.delivery import identity, new_table
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.planning import (
@@ -30,10 +30,17 @@ def preview(
     """Opens both ports, asks the catalogs, writes nothing."""
     problems = request_problems(route, window, writer.backend)
     statements: dict[str, str] = {}
+    created: dict[str, str] = {}
     with target, source:
         try:
-            found = target.identify(*route.target_table, initialise=False)
-            table, into, mapping = introspect(source, target, route)
+            found = target.identify(
+                *route.target_table, initialise=False, may_be_missing=route.options.create_target
+            )
+            if found.is_missing:
+                table, new, mapping = new_table.look(source, target, route)
+                into, created = new.table, {"create_table": new.statement}
+            else:
+                table, into, mapping = introspect(source, target, route)
         except ConfigurationError as error:
             refused = error.problems or (Problem(error.code, "target_table", error.message),)
             return r.Plan(route, window, (), (*problems, *refused), {}, None, ())
@@ -41,7 +48,7 @@ def preview(
         scope = identity.route_scope(route.effective_source_name, *route.source_table, route.window_column)
         problems += [*mapping.problems, *unfit, *route_problems(found.gate, scope, route)]
         if query is not None:
-            statements = {"read": query.text}
+            statements = {**created, "read": query.text}
             ref = tr.TargetRef(
                 "0" * 64, found.schema, found.table, found.object_id, found.created, into.fingerprint
             )

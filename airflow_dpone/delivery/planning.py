@@ -24,6 +24,7 @@ from airflow_dpone.wire.types import TypePair, WireColumn, WireLayout, resolve
 WINDOW_TYPES = ("date", "datetime2")
 SOURCE_OPTIONS = ("allow_ttl", "accept_unseen_row_policies")
 """Options that let a source table through; tuning that is stored only when it is set."""
+STORED_WHEN_SET = (*SOURCE_OPTIONS, "create_target")
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,8 @@ def map_columns(route: Route, source: r.SourceTable, target: tr.TargetTable) -> 
     problems = [*source.problems, *target.problems]
     found: dict[str, MappedColumn] = {}
     for source_name, target_name in wanted:
-        problems += _missing(source_name, by_source, "source column", source.table)
-        problems += _missing(target_name, by_target, "target column", route.target_table[1])
+        problems += unknown_column(source_name, by_source, "source column", source.table)
+        problems += unknown_column(target_name, by_target, "target column", route.target_table[1])
         if source_name not in by_source or target_name not in by_target:
             continue
         column, into = by_source[source_name], by_target[target_name]
@@ -84,7 +85,8 @@ def map_columns(route: Route, source: r.SourceTable, target: tr.TargetTable) -> 
     return ColumnMap(in_order, tuple(problems))
 
 
-def _missing(name: str, known: Mapping[str, Any], what: str, table: str) -> list[Problem]:
+def unknown_column(name: str, known: Mapping[str, Any], what: str, table: str) -> list[Problem]:
+    """That a named column is not there, with close names; nothing when it is."""
     if name in known:
         return []
     close = difflib.get_close_matches(name, list(known), n=3)
@@ -109,7 +111,11 @@ def _window_problems(
         return []
     mapped = next((column for column in found.values() if column.source == name), None)
     if name not in source:
-        return _missing(name, source, "window column", route.source_table[1]) if route.columns is None else []
+        return (
+            unknown_column(name, source, "window column", route.source_table[1])
+            if route.columns is None
+            else []
+        )
     if mapped is None:
         return []  # it is delivered but its types do not fit, which is named already
     kind = mapped.wire.pair.target_type
@@ -123,7 +129,7 @@ def _quality_problems(quality: Quality, target: Mapping[str, tr.TargetColumn]) -
     return [
         problem
         for name in quality.not_null
-        for problem in _missing(name, target, "column for quality.not_null", "the target")
+        for problem in unknown_column(name, target, "column for quality.not_null", "the target")
     ]
 
 
@@ -215,7 +221,7 @@ class FrozenPlan:
             "quality": self.quality.model_dump(mode="json"),
             "on_empty": self.options.on_empty,
             "take_over_target": self.options.take_over_target,
-            **{name: True for name in SOURCE_OPTIONS if getattr(self.options, name)},
+            **{name: True for name in STORED_WHEN_SET if getattr(self.options, name)},
         }
 
     def to_json(self) -> r.Json:
@@ -263,15 +269,20 @@ class FrozenPlan:
             writer_backend=fields["writer"][0],
             proof_capability=fields["writer"][1],
             quality=_quality(tuning["quality"]),
-            options=Options.model_construct(
-                on_empty=tuning["on_empty"],
-                take_over_target=tuning["take_over_target"],
-                fail_on_null=fields.get("fail_on_null") is True,
-                allow_ttl=tuning.get("allow_ttl") is True,
-                accept_unseen_row_policies=tuning.get("accept_unseen_row_policies") is True,
-            ),
+            options=_options(fields, tuning),
             limits=Limits.model_construct(**tuning["limits"]),
         )
+
+
+def _options(fields: Mapping[str, Any], tuning: Mapping[str, Any]) -> Options:
+    """Stored options; what is stored only when it is set is not set where it is absent."""
+    flags: dict[str, Any] = {name: tuning.get(name) is True for name in STORED_WHEN_SET}
+    return Options.model_construct(
+        on_empty=tuning["on_empty"],
+        take_over_target=tuning["take_over_target"],
+        fail_on_null=fields.get("fail_on_null") is True,
+        **flags,
+    )
 
 
 def _quality(body: Mapping[str, Any]) -> Quality:
@@ -286,12 +297,17 @@ def introspect(
 ) -> tuple[r.SourceTable, tr.TargetTable, ColumnMap]:
     """Both tables and their mapping; both ports are open. A missing source table joins the other problems."""
     into = target.describe(*route.target_table)
+    table = describe_source(source, route, into.problems)
+    return table, into, map_columns(route, table, into)
+
+
+def describe_source(source: SourcePort, route: Route, others: Sequence[Problem] = ()) -> r.SourceTable:
+    """The source table. :raises ConfigurationError: it is missing; the other problems are told with it."""
     try:
-        table = source.describe(*route.source_table)
+        return source.describe(*route.source_table)
     except ConfigurationError as error:
         problems = error.problems or (Problem(error.code, "source_table", error.message),)
-        raise ConfigurationError.of([*problems, *into.problems]) from None
-    return table, into, map_columns(route, table, into)
+        raise ConfigurationError.of([*problems, *others]) from None
 
 
 def route_problems(gate: tr.GateRow | None, scope: str, route: Route) -> list[Problem]:

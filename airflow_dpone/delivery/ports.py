@@ -151,14 +151,29 @@ class TargetPort(AbstractContextManager["TargetPort"], Protocol):
     lock_mode: str
     """How the publication locks the target; goes into the receipt."""
 
-    def identify(self, schema: str, table: str, *, initialise: bool) -> tr.TargetIdentity:
+    def identify(
+        self, schema: str, table: str, *, initialise: bool, may_be_missing: bool = False
+    ) -> tr.TargetIdentity:
         """The identity query of admission. A missing table is a ConfigurationError.
 
         :param initialise: embedded only: create installation, gate and receipt tables if they are absent.
+        :param may_be_missing: a missing table is an answer (``is_missing``): it is going to be made.
         """
 
     def describe(self, schema: str, table: str) -> tr.TargetTable:
         """Columns with T-SQL types; kinds that cannot be written are problems."""
+
+    def new_table(self, schema: str, table: str, columns: Sequence[tr.TargetColumn]) -> tr.NewTable:
+        """What :meth:`create_table` would do, and all that stands against it: a missing schema, rights. Reads
+        only."""
+
+    @effect
+    def create_table(self, schema: str, table: str, columns: Sequence[tr.TargetColumn]) -> bool:
+        """Makes an empty table of exactly these columns, in one transaction.
+
+        False when something of that name is there already: whoever came first made it, nothing is changed,
+        and what it is must be looked at as at any other table.
+        """
 
     def statements(
         self, target: tr.TargetRef, layout: WireLayout, window_column: str | None

@@ -36,6 +36,7 @@ class TargetIdentity:
     :param installation_id: GUID inside the target database, or None when it is not initialised.
     :param object_id: positive integer of this incarnation of the table, 0 when it has none yet.
     :param created: 16 hex digits of the creation stamp.
+    :param is_missing: there is no such table; names are as asked for, object id and stamp are zeros.
     """
 
     installation_id: str | None
@@ -44,6 +45,7 @@ class TargetIdentity:
     object_id: int
     created: str
     gate: GateRow | None
+    is_missing: bool = False
 
     @property
     def target_key(self) -> str:
@@ -74,6 +76,18 @@ class TargetTable:
     def fingerprint(self) -> str:
         """Hash of names, types and nullability in order; part of the incarnation."""
         return identity.key_of([[c.name, c.type, c.nullable] for c in self.columns])
+
+
+@dataclass(frozen=True)
+class NewTable:
+    """A table that a delivery would make.
+
+    :param table: its columns, and everything that stands against making it or delivering into it.
+    :param statement: the CREATE TABLE as it would be sent.
+    """
+
+    table: TargetTable
+    statement: str
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def find_table(session: Session, schema: str, table: str) -> StoredTable:
     tables = [StoredTable(*row) for row in session.rows(sql.TABLES)]
     wanted = (_folded(schema), _folded(table))
     found = next((t for t in tables if (_folded(t.schema), _folded(t.table)) == wanted), None)
-    if found is not None and _folded(schema) not in _OURS:
+    if found is not None and not is_ours(schema):
         return found
     where = f"{schema}.{table}"
     if found is not None:
@@ -78,6 +78,22 @@ def find_table(session: Session, schema: str, table: str) -> StoredTable:
         raise ConfigurationError.of([Problem("dpone.target.not_a_table", where, text)])
     text = f"there is no such table{_close_names(where, tables)}"
     raise ConfigurationError.of([Problem("dpone.target.table_missing", where, text)])
+
+
+def is_there(session: Session, schema: str, table: str) -> bool:
+    """Whether a table or a view has that name."""
+    rows = [(s, t) for s, t, _ in session.rows(sql.TABLES)] + [(s, v) for s, v in session.rows(sql.VIEWS)]
+    return (_folded(schema), _folded(table)) in [(_folded(s), _folded(t)) for s, t in rows]
+
+
+def has_schema(session: Session, schema: str) -> bool:
+    """Whether there is a schema of that name."""
+    return _folded(schema) in [_folded(name) for (name,) in session.rows(sql.SCHEMAS)]
+
+
+def is_ours(schema: str) -> bool:
+    """Whether a schema belongs to this product."""
+    return _folded(schema) in _OURS
 
 
 def _close_names(where: str, tables: Iterable[StoredTable]) -> str:

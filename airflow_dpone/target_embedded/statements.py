@@ -55,6 +55,9 @@ SELECT schema_name, table_name, comment FROM duckdb_tables()
  WHERE database_name = current_database() AND NOT temporary AND NOT internal
 """
 
+# Every schema of the file.
+SCHEMAS = "SELECT schema_name FROM duckdb_schemas() WHERE database_name = current_database()"
+
 # Every view of the file.
 VIEWS = """
 SELECT schema_name, view_name FROM duckdb_views() WHERE database_name = current_database() AND NOT internal
@@ -93,6 +96,11 @@ UNIQUE_INDEXES = """
 SELECT count(*) FROM duckdb_indexes()
  WHERE database_name = current_database() AND schema_name = $schema AND table_name = $table AND is_unique
 """
+
+
+def comment_on_column(path: str, column: str, text: str) -> str:
+    """Sets a column's comment: the T-SQL type that it holds."""
+    return f"COMMENT ON COLUMN {path}.{quoted(column)} IS {literal(text)}"
 
 
 def comment_on_table(path: str, text: str) -> str:
@@ -250,11 +258,16 @@ INSERT_RECEIPT = (
 
 
 def create_stage(name: str, columns: Sequence[tuple[str, str, bool]]) -> str:
-    """Creates an empty staging table. :param columns: name, DuckDB type, nullable."""
+    """Creates an empty staging table."""
+    return create_table(stage_path(name), columns)
+
+
+def create_table(path: str, columns: Sequence[tuple[str, str, bool]]) -> str:
+    """Creates an empty table. :param columns: name, DuckDB type, nullable."""
     body = ", ".join(
         f"{quoted(column)} {kind}{'' if nullable else ' NOT NULL'}" for column, kind, nullable in columns
     )
-    return f"CREATE TABLE {stage_path(name)} ({body})"
+    return f"CREATE TABLE {path} ({body})"
 
 
 def drop_stage(name: str) -> str:

@@ -19,7 +19,16 @@ from airflow_dpone.delivery.clock import Clock, SystemClock
 from airflow_dpone.delivery.ports import Deadline
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import ConfigurationError, DponeError, Incident, Problem
-from airflow_dpone.target_embedded import catalog, gate, installation, plan_text, publication, stages, writing
+from airflow_dpone.target_embedded import (
+    catalog,
+    gate,
+    installation,
+    plan_text,
+    publication,
+    stages,
+    table_creation,
+    writing,
+)
 from airflow_dpone.target_embedded import statements as sql
 from airflow_dpone.target_embedded.database_file import DatabaseFile
 from airflow_dpone.target_embedded.error_map import mapped
@@ -75,19 +84,30 @@ class EmbeddedTarget(AbstractContextManager["EmbeddedTarget"]):
 
     # ---- admission --------------------------------------------------------------------------------
 
-    def identify(self, schema: str, table: str, *, initialise: bool) -> tr.TargetIdentity:
+    def identify(
+        self, schema: str, table: str, *, initialise: bool, may_be_missing: bool = False
+    ) -> tr.TargetIdentity:
         """Installation, stored names, incarnation, gate; creates what is missing if ``initialise``."""
         session = self._session
         with mapped("identifying the target"):
-            found = catalog.find_table(session, schema, table)
+            found = None
+            if not may_be_missing or catalog.is_there(session, schema, table):
+                found = catalog.find_table(session, schema, table)
             if initialise:
                 with session.transaction():
                     installed: str | None = installation.initialise(session, self._clock.utc_text())
-                    found = catalog.give_incarnation(session, found)
+                    found = catalog.give_incarnation(session, found) if found else None
             else:
                 installed = installation.installation_id(session)
+            stored = found or catalog.StoredTable(schema, table, None)
             answer = tr.TargetIdentity(
-                installed, found.schema, found.table, found.object_id, catalog.CREATED, gate=None
+                installed,
+                stored.schema,
+                stored.table,
+                stored.object_id,
+                catalog.CREATED,
+                gate=None,
+                is_missing=found is None,
             )
             if installed is None:
                 return answer
@@ -97,6 +117,16 @@ class EmbeddedTarget(AbstractContextManager["EmbeddedTarget"]):
         """Columns with their T-SQL types, and what stands against delivering into them."""
         with mapped("reading the target's columns"):
             return catalog.describe(self._session, catalog.find_table(self._session, schema, table))
+
+    def new_table(self, schema: str, table: str, columns: Sequence[tr.TargetColumn]) -> tr.NewTable:
+        """The statements that would make the table, and what stands against it."""
+        with mapped("asking whether the target can be created"):
+            return table_creation.describe(self._session, schema, table, columns)
+
+    def create_table(self, schema: str, table: str, columns: Sequence[tr.TargetColumn]) -> bool:
+        """An empty table with the T-SQL types in its comments; False when it is there."""
+        with mapped("creating the target"), self._session.transaction():
+            return table_creation.create(self._session, schema, table, columns)
 
     def statements(
         self, target: tr.TargetRef, layout: WireLayout, window_column: str | None

@@ -34,6 +34,16 @@ class StoredTable:
         """For SQL."""
         return qualified(self.schema, self.table)
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is no such table; no object has the id 0."""
+        return self.object_id == 0
+
+    @property
+    def stamp(self) -> str:
+        """:attr:`created` as :func:`stamp_of` makes it; zeros for a table that is missing."""
+        return "0" * 16 if self.is_missing else stamp_of(self.created)
+
 
 @dataclass(frozen=True)
 class StoredColumn:
@@ -110,13 +120,22 @@ def find_table(session: Session, schema: str, table: str, schemas: sql.Schemas) 
 
     :raises ConfigurationError: there is none, with close names; it is something else; it is one of our own.
     """
+    found = find_or_missing(session, schema, table, schemas)
+    if found.is_missing:
+        where = f"{schema}.{table}"
+        text = f"there is no such table{_close_names(session, where, schemas)}"
+        raise ConfigurationError.of([Problem("dpone.target.table_missing", where, text)])
+    return found
+
+
+def find_or_missing(session: Session, schema: str, table: str, schemas: sql.Schemas) -> StoredTable:
+    """Like :func:`find_table`, but where nothing has that name, the answer is a table that is missing."""
     where = f"{schema}.{table}"
     row = None
     if all(name and "\0" not in name and len(name) <= MAX_NAME for name in (schema, table)):
         row = session.row(sql.OBJECT, qualified(schema, table))
     if row is None:
-        text = f"there is no such table{_close_names(session, where, schemas)}"
-        raise ConfigurationError.of([Problem("dpone.target.table_missing", where, text)])
+        return StoredTable(schema, table, 0, "")
     stored_schema, stored_table, kind, object_id, created = row
     if stored_schema.lower() in (schemas.control.lower(), schemas.stage.lower()):
         text = f"schema {stored_schema} belongs to this product; choose another table"

@@ -98,8 +98,13 @@ def install_script(schemas: Schemas) -> str:
     return head + "".join(f"{batch}\nGO\n" for batch in (settings, *install(schemas)))
 
 
-def permissions_script(schemas: Schemas, targets: Sequence[tuple[str, str]], user: str) -> str:
+def permissions_script(
+    schemas: Schemas, targets: Sequence[tuple[str, str]], user: str, *, create_target: bool = False
+) -> str:
     """The GRANTs that a delivery needs, and nothing else. :param targets: (schema, table) of each target.
+
+    :param create_target: the delivery makes its tables: rights on their schemas instead. Whoever makes a
+        table does not own it, the schema's owner does.
 
     No UPDATE and no DELETE of receipts: whoever could remove one could make a publication look undone.
     """
@@ -117,6 +122,11 @@ def permissions_script(schemas: Schemas, targets: Sequence[tuple[str, str]], use
         "-- See what could stand in the way of a publication: policies, triggers, foreign keys.",
         f"GRANT VIEW DEFINITION TO {who};",
     ]
+    if create_target:
+        lines.append("-- Make a missing table, and deliver into it: rights on all tables of its schema.")
+        for schema in dict.fromkeys(schema for schema, _ in targets):
+            lines.append(f"GRANT ALTER, SELECT, INSERT, DELETE ON SCHEMA::{quoted(schema)} TO {who};")
+        return "\n".join(lines) + "\n"
     for schema, table in targets:
         lines.append(f"GRANT SELECT, INSERT, DELETE ON {qualified(schema, table)} TO {who};")
     return "\n".join(lines) + "\n"

@@ -6,13 +6,15 @@ is asked for first, and nothing is concluded without it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.errors import Problem
 from airflow_dpone.target_sqlserver import catalog, installation, parity
 from airflow_dpone.target_sqlserver import preflight_statements as sql
 from airflow_dpone.target_sqlserver.digest_statements import CERTIFIED_COLUMNS
 from airflow_dpone.target_sqlserver.session import Session
-from airflow_dpone.target_sqlserver.statements import Schemas
+from airflow_dpone.target_sqlserver.statements import SCHEMA_ID, Schemas
 
 OLDEST_VERSION, OLDEST_LEVEL = 15, 150
 _AZURE = (5, 8)
@@ -43,17 +45,39 @@ def describe(session: Session, table: catalog.StoredTable, schemas: Schemas) -> 
     problems = [*_server_problems(session), *hidden]
     warnings: list[str] = []
     if not hidden:
-        rights = sql.rights_to_deliver(table.schema, table.table, schemas)
-        if installation.installation_id(session, schemas) is None:
-            # `target init` is what is missing then, and a plan says so by itself.
-            ours = (schemas.installation, schemas.gate, schemas.receipt)
-            rights = [right for right in rights if right[0] not in ours]
+        rights = _of_installed(session, sql.rights_to_deliver(table.schema, table.table, schemas), schemas)
         problems += _right_problems(session, rights, "dpone.target.permission")
         found, warnings = _table_problems(session, table)
         problems += found
         problems += _column_problems(columns, table)
         problems += parity.parity_problems(session, str(session.rows("SELECT DB_NAME();")[0][0]))
     return tr.TargetTable(catalog.described(columns), tuple(problems), tuple(warnings))
+
+
+def new_table_problems(
+    session: Session, schema: str, columns: Sequence[tr.TargetColumn], schemas: Schemas
+) -> list[Problem]:
+    """What stands against making a table in a schema, and against delivering into it afterwards."""
+    found = _server_problems(session)
+    if len(columns) > CERTIFIED_COLUMNS:
+        text = f"would have {len(columns)} columns; the proof is certified for {CERTIFIED_COLUMNS}"
+        found.append(Problem("dpone.target.too_wide", schema, text))
+    row = session.row(SCHEMA_ID, schema)
+    if row is None or row[0] is None:
+        text = f"there is no such schema, or this login may not see it; run: {sql.create_schema(schema)}"
+        return [*found, Problem("dpone.target.schema_missing", schema, text)]
+    hidden = _right_problems(session, sql.rights_to_see_database(), "dpone.target.metadata_hidden")
+    rights = _of_installed(session, sql.rights_to_create(schema, schemas), schemas)
+    found += [*hidden, *_right_problems(session, rights, "dpone.target.permission")]
+    return [*found, *parity.parity_problems(session, str(session.rows("SELECT DB_NAME();")[0][0]))]
+
+
+def _of_installed(session: Session, rights: list[sql.Right], schemas: Schemas) -> list[sql.Right]:
+    """The rights on what is there: without an installation, `target init` is what is missing, and a plan says
+    so by itself."""
+    if installation.installation_id(session, schemas) is not None:
+        return rights
+    return [r for r in rights if r[0] not in (schemas.installation, schemas.gate, schemas.receipt)]
 
 
 def _name(table: catalog.StoredTable) -> str:

@@ -58,17 +58,34 @@ Right = tuple[str | None, str, str, str]
 def rights_to_see(schema: str, table: str) -> list[Right]:
     """Without these the catalog hides obstacles, and nothing that it says means anything."""
     path = qualified(schema, table)
-    return [
-        (path, "OBJECT", "VIEW DEFINITION", f"ON {path}"),
-        (None, "DATABASE", "VIEW DEFINITION", ""),
-    ]
+    return [(path, "OBJECT", "VIEW DEFINITION", f"ON {path}"), *rights_to_see_database()]
+
+
+def rights_to_see_database() -> list[Right]:
+    """The same for a table that is not there yet."""
+    return [(None, "DATABASE", "VIEW DEFINITION", "")]
 
 
 def rights_to_deliver(schema: str, table: str, schemas: Schemas) -> list[Right]:
     """What a delivery does, and nothing else. No UPDATE and no DELETE of receipts."""
     target = qualified(schema, table)
+    return [
+        *((target, "OBJECT", right, f"ON {target}") for right in ("SELECT", "INSERT", "DELETE")),
+        *_rights_on_ours(schemas),
+    ]
+
+
+def rights_to_create(schema: str, schemas: Schemas) -> list[Right]:
+    """The same, and to make the table: who makes a table does not own it, its schema's owner does."""
+    name = quoted(schema)
+    return [
+        *((name, "SCHEMA", right, f"ON SCHEMA::{name}") for right in ("ALTER", "SELECT", "INSERT", "DELETE")),
+        *_rights_on_ours(schemas),
+    ]
+
+
+def _rights_on_ours(schemas: Schemas) -> list[Right]:
     objects = [
-        (target, ("SELECT", "INSERT", "DELETE")),
         (schemas.installation, ("SELECT",)),
         (schemas.gate, ("SELECT", "INSERT", "UPDATE")),
         (schemas.receipt, ("SELECT", "INSERT")),
@@ -79,6 +96,11 @@ def rights_to_deliver(schema: str, table: str, schemas: Schemas) -> list[Right]:
         *((stage, "SCHEMA", right, f"ON SCHEMA::{stage}") for right in ("ALTER", "SELECT", "INSERT")),
         (None, "DATABASE", "CREATE TABLE", ""),
     ]
+
+
+def create_schema(schema: str) -> str:
+    """What an administrator does about a schema that is missing."""
+    return f"CREATE SCHEMA {quoted(schema)};"
 
 
 def held_rights(rights: list[Right]) -> str:

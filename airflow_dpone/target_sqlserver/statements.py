@@ -136,6 +136,9 @@ SELECT s.name, o.name, RTRIM(o.type), o.object_id, CONVERT(char(23), o.create_da
  WHERE o.object_id = OBJECT_ID(?);
 """
 
+# A schema's id, or NULL. Its name.
+SCHEMA_ID = "SELECT SCHEMA_ID(?);"
+
 # Names of all user tables, for a hint when one is missing.
 TABLES = """
 SELECT s.name, t.name FROM sys.tables AS t INNER JOIN sys.schemas AS s ON s.schema_id = t.schema_id;
@@ -293,11 +296,16 @@ def change_mark(schemas: Schemas, name: str) -> str:
 
 
 def create_stage(schemas: Schemas, name: str, columns: Sequence[tuple[str, str, bool]]) -> str:
-    """Creates an empty heap without defaults and constraints. :param columns: name, type, nullable."""
+    """Creates a staging table: a heap without defaults and constraints."""
+    return create_table(schemas.stage_path(name), columns)
+
+
+def create_table(path: str, columns: Sequence[tuple[str, str, bool]]) -> str:
+    """Creates an empty heap. :param columns: name, type, nullable."""
     body = ", ".join(
         f"{quoted(column)} {kind} {'NULL' if nullable else 'NOT NULL'}" for column, kind, nullable in columns
     )
-    return f"CREATE TABLE {schemas.stage_path(name)} ({body});"
+    return f"CREATE TABLE {path} ({body});"
 
 
 def drop_stage(schemas: Schemas, name: str) -> str:

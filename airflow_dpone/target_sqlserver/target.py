@@ -20,6 +20,7 @@ from airflow_dpone.target_sqlserver import (
     preflight,
     publication,
     stages,
+    table_creation,
 )
 from airflow_dpone.target_sqlserver import statements as sql
 from airflow_dpone.target_sqlserver.connection import SqlServerConnection
@@ -108,14 +109,17 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
         with self._session("making the database ready") as session:
             return installation.initialise(session, self.schemas)
 
-    def identify(self, schema: str, table: str, *, initialise: bool) -> tr.TargetIdentity:
+    def identify(
+        self, schema: str, table: str, *, initialise: bool, may_be_missing: bool = False
+    ) -> tr.TargetIdentity:
         """Installation, stored names, incarnation, gate. Creates nothing: that is ``target init``.
 
         :param initialise: a delivery asks: without an installation it is a ConfigurationError
             ``dpone.target.not_initialised``.
         """
         with self._session("identifying the target") as session:
-            found = catalog.find_table(session, schema, table, self.schemas)
+            find = catalog.find_or_missing if may_be_missing else catalog.find_table
+            found = find(session, schema, table, self.schemas)
             if initialise:
                 installed: str | None = installation.require_installation(session, self.schemas)
             else:
@@ -125,8 +129,9 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
                 found.schema,
                 found.table,
                 found.object_id,
-                catalog.stamp_of(found.created),
+                found.stamp,
                 gate=None,
+                is_missing=found.is_missing,
             )
             if installed is None:
                 return answer
@@ -138,6 +143,16 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
         with self._session("reading the target's columns") as session:
             found = catalog.find_table(session, schema, table, self.schemas)
             return preflight.describe(session, found, self.schemas)
+
+    def new_table(self, schema: str, table: str, columns: Sequence[tr.TargetColumn]) -> tr.NewTable:
+        """The CREATE TABLE, and all that stands against it and against delivering into the table."""
+        with self._session("asking whether the target can be created") as session:
+            return table_creation.describe(session, schema, table, columns, self.schemas)
+
+    def create_table(self, schema: str, table: str, columns: Sequence[tr.TargetColumn]) -> bool:
+        """An empty heap; False when something of that name is there."""
+        with self._transaction("creating the target") as session:
+            return table_creation.create(session, schema, table, columns, self.schemas, self._settle_ms)
 
     def statements(
         self, target: tr.TargetRef, layout: WireLayout, window_column: str | None

@@ -146,6 +146,96 @@ def test_a_view_is_no_target(lab: Lab) -> None:
         )
 
 
+# ---- a table that is missing ----------------------------------------------------------------------
+
+WANTED = tuple(
+    tr.TargetColumn(f"c{i} {kind}", kind, nullable)
+    for nullable in (False, True)
+    for i, kind in enumerate(
+        "bigint int smallint tinyint bit real float(53) decimal(38,10) decimal(20,0) date datetime2(0) "
+        "datetime2(1) datetime2(3) datetime2(4) datetime2(6) nvarchar(max) binary(3) varbinary(max) "
+        "uniqueidentifier".split(),
+        start=100 * nullable,
+    )
+)
+
+
+def test_a_missing_table_is_an_answer_where_it_may_be_made(lab: Lab) -> None:
+    with lab.open() as target:
+        there = target.identify(SCHEMA, "orders", initialise=True, may_be_missing=True)
+        assert not there.is_missing
+        assert there == target.identify(SCHEMA, "orders", initialise=True)
+        found = target.identify(SCHEMA, "made", initialise=True, may_be_missing=True)
+    assert found.is_missing
+    assert (found.schema, found.table, found.object_id, found.created) == (SCHEMA, "made", 0, "0" * 16)
+    assert found.gate is None
+    assert found.target_key != there.target_key
+
+
+def test_a_new_table_has_exactly_the_columns_that_were_asked_for(lab: Lab) -> None:
+    with lab.open() as target:
+        before = target.identify(SCHEMA, "made", initialise=True, may_be_missing=True)
+        new = target.new_table(SCHEMA, "made", WANTED)
+        assert new.table == tr.TargetTable(WANTED)
+        assert "CREATE TABLE" in new.statement
+        assert target.create_table(SCHEMA, "made", WANTED) is True
+        after = target.identify(SCHEMA, "made", initialise=True)
+        assert (after.target_key, after.is_missing) == (before.target_key, False)
+        assert target.describe(SCHEMA, "made") == tr.TargetTable(WANTED)
+    assert lab.rows("made") == []
+
+
+def test_looking_at_a_new_table_makes_nothing(lab: Lab) -> None:
+    with lab.open() as target:
+        target.new_table(SCHEMA, "made", WANTED)
+        assert target.identify(SCHEMA, "made", initialise=False, may_be_missing=True).is_missing
+
+
+def test_a_table_that_is_there_is_not_made_and_not_changed(lab: Lab) -> None:
+    """The second of two that make it at the same time finds the first one's."""
+    with lab.open() as target:
+        found = target.identify(SCHEMA, "orders", initialise=True)
+        described = target.describe(SCHEMA, "orders")
+        assert target.create_table(SCHEMA, "orders", WANTED) is False
+        assert target.identify(SCHEMA, "orders", initialise=True) == found
+        assert target.describe(SCHEMA, "orders") == described
+    assert sorted_rows(lab.rows("orders")) == sorted_rows(BEFORE)
+
+
+def test_a_view_of_that_name_is_not_replaced(lab: Lab) -> None:
+    lab.create_view("seen", "orders")
+    with lab.open() as target:
+        target.identify(SCHEMA, "orders", initialise=True)
+        assert target.create_table(SCHEMA, "seen", WANTED) is False
+        refused(
+            ConfigurationError,
+            "dpone.target.not_a_table",
+            lambda: target.identify(SCHEMA, "seen", initialise=True, may_be_missing=True),
+        )
+
+
+def test_a_schema_that_is_missing_or_ours_takes_no_new_table(lab: Lab) -> None:
+    with lab.open() as target:
+        target.identify(SCHEMA, "orders", initialise=True)
+        for schema, code in (
+            ("nowhere", "dpone.target.schema_missing"),
+            ("dpone", "dpone.target.not_a_table"),
+            ("dpone_stage", "dpone.target.not_a_table"),
+        ):
+            problems = target.new_table(schema, "made", WANTED).table.problems
+            assert [problem.code for problem in problems] == [code]
+
+
+def test_what_a_new_table_holds_is_delivered_like_any_other(lab: Lab) -> None:
+    with lab.open() as target:
+        target.identify(SCHEMA, "made", initialise=True, may_be_missing=True)
+        columns = [tr.TargetColumn(c.name, c.type, c.nullable) for c in ORDERS]
+        target.create_table(SCHEMA, "made", columns)
+        _, outcome = Delivery(target, table="made").deliver(NEW)
+        assert outcome.kind == "committed"
+    assert sorted_rows(lab.rows("made")) == sorted_rows(NEW)
+
+
 def test_columns_have_their_declared_types_and_nullability(target: Any) -> None:
     found = target.describe(SCHEMA, "orders")
     assert found.columns == tuple(tr.TargetColumn(c.name, c.type, c.nullable) for c in ORDERS)

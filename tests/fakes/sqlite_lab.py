@@ -33,7 +33,7 @@ class SqliteLab:
         """Columns have a name, a T-SQL type and a nullability."""
         as_kept = re.sub(r"(?<![\w'])[0-9]+[.][0-9]+", r"'\g<0>'", extra)  # decimals are kept as text
         rest = f", {as_kept}" if extra else ""
-        self.target.create_table(SCHEMA, table, [(c.name, c.type, c.nullable) for c in columns], rest=rest)
+        self.target.add_table(SCHEMA, table, [(c.name, c.type, c.nullable) for c in columns], rest=rest)
 
     def drop_table(self, table: str) -> None:
         self.run(f"DROP TABLE {storage.table_name(SCHEMA, table)}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from itertools import islice
@@ -92,21 +93,22 @@ class SqliteTarget(faults.TargetFile):
 
     # ---- admission -----------------------------------------------------------------------------------
 
-    def identify(self, schema: str, table: str, *, initialise: bool) -> tr.TargetIdentity:
+    def identify(
+        self, schema: str, table: str, *, initialise: bool, may_be_missing: bool = False
+    ) -> tr.TargetIdentity:
         """Installation, incarnation and gate."""
         connection, _ = self._begin("identify")
-        found = self._incarnation(connection, schema, table)
+        missing = may_be_missing and not storage.is_there(connection, schema, table)
+        found = (0, "0" * 16) if missing else self._incarnation(connection, schema, table)
         if initialise:
             connection.executescript(storage.TABLES)
             values = (str(uuid4()), instant_text(datetime.now(UTC)))
             connection.execute('INSERT OR IGNORE INTO "dpone.installation" VALUES (1, ?, 1, ?)', values)
         guid = self._installation(connection)
-        identity = tr.TargetIdentity(guid, schema, table, *found, gate=None)
+        identity = tr.TargetIdentity(guid, schema, table, *found, gate=None, is_missing=missing)
         if guid is None:
             return identity
-        return tr.TargetIdentity(
-            guid, schema, table, *found, gate=self._gate(connection, identity.target_key)
-        )
+        return replace(identity, gate=self._gate(connection, identity.target_key))
 
     def _incarnation(self, connection: sqlite3.Connection, schema: str, table: str) -> tuple[int, str]:
         found = storage.incarnation(connection, schema, table)
@@ -140,6 +142,27 @@ class SqliteTarget(faults.TargetFile):
         self._incarnation(connection, schema, table)
         columns = [tr.TargetColumn(*column) for column in storage.columns_of(connection, schema, table)]
         return tr.TargetTable(tuple(columns))
+
+    def new_table(self, schema: str, table: str, columns: Sequence[tr.TargetColumn]) -> tr.NewTable:
+        """The statement; any schema will do but ours, and the one called ``nowhere``."""
+        self._begin("new_table")
+        problems = []
+        if schema == storage.STAGE_SCHEMA or schema == "dpone":
+            problems.append(Problem("dpone.target.not_a_table", f"{schema}.{table}", "is ours"))
+        if schema == "nowhere":
+            problems.append(Problem("dpone.target.schema_missing", schema, "there is no such schema"))
+        text = storage.ddl(schema, table, [(c.name, c.type, c.nullable) for c in columns])
+        return tr.NewTable(tr.TargetTable(tuple(columns), tuple(problems)), text)
+
+    @effect
+    def create_table(self, schema: str, table: str, columns: Sequence[tr.TargetColumn]) -> bool:
+        """An empty table, unless something is there."""
+        connection, _ = self._begin("create_table")
+        with transaction(connection):
+            if storage.is_there(connection, schema, table):
+                return False
+            connection.execute(storage.ddl(schema, table, [(c.name, c.type, c.nullable) for c in columns]))
+        return True
 
     def statements(
         self, target: tr.TargetRef, layout: WireLayout, window_column: str | None

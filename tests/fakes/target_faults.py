@@ -32,7 +32,7 @@ class TargetFile:
                 raise RuntimeError("two processes need the write-ahead log")
             connection.executescript(FAULTS)
 
-    def create_table(
+    def add_table(
         self, schema: str, table: str, columns: Sequence[tuple[str, str, bool]], *, rest: str = ""
     ) -> None:
         """A new target table. ``rest`` may add a constraint: ``', UNIQUE ("id")'``."""
@@ -43,7 +43,7 @@ class TargetFile:
         with storage.session(self.path) as connection:
             columns = storage.columns_of(connection, schema, table)
         self.execute(f"DROP TABLE {storage.table_name(schema, table)}")
-        self.create_table(schema, table, columns)
+        self.add_table(schema, table, columns)
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Runs one statement in a transaction of its own."""

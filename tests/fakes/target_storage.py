@@ -114,6 +114,12 @@ def incarnation(connection: sqlite3.Connection, schema: str, table: str) -> tupl
     return (int(found[1]), found[2]) if found else (0, "0" * 16)
 
 
+def is_there(connection: sqlite3.Connection, schema: str, table: str) -> bool:
+    """Whether a table or a view has that name."""
+    text = "SELECT count(*) FROM sqlite_master WHERE name = ?"
+    return bool(connection.execute(text, (f"{schema}.{table}",)).fetchone()[0])
+
+
 def columns_of(connection: sqlite3.Connection, schema: str, table: str) -> list[tuple[str, str, bool]]:
     """(name, T-SQL type, nullable) in order."""
     rows = connection.execute(f"PRAGMA table_info({table_name(schema, table)})").fetchall()

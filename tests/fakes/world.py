@@ -137,7 +137,7 @@ class World:
         Path(root).mkdir(parents=True, exist_ok=True)
         world = cls(root)
         ScriptedSource.create(world.source.path, SOURCE_COLUMNS, orders(6) if rows is None else rows)
-        world.target.create_table(SCHEMA, TABLE, TARGET_COLUMNS, rest=', UNIQUE ("id")' if unique else "")
+        world.target.add_table(SCHEMA, TABLE, TARGET_COLUMNS, rest=', UNIQUE ("id")' if unique else "")
         if journal_url is not None:
             (world.root / JOURNAL_URL).write_text(journal_url)
         migrate(world.journal_address, host=HOST)

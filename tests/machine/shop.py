@@ -103,7 +103,7 @@ def create_shop(root: Path) -> World:
     root.mkdir(parents=True)
     world = World(root, limits=LIMITS)
     ScriptedSource.create(world.source.path, SOURCE_COLUMNS, source_rows(0))
-    world.target.create_table(SCHEMA, TABLE, TARGET_COLUMNS)
+    world.target.add_table(SCHEMA, TABLE, TARGET_COLUMNS)
     world.target.insert(SCHEMA, TABLE, [*OUTSIDE, *INSIDE])
     with world.target as target:
         target.identify(SCHEMA, TABLE, initialise=True)

@@ -41,10 +41,12 @@ class LabTarget(SqlServerTarget):
     proof_capability = "plain-inserts-of-the-tests"
     chunk_format = "arrow_ipc"
 
-    def identify(self, schema: str, table: str, *, initialise: bool) -> tr.TargetIdentity:
+    def identify(
+        self, schema: str, table: str, *, initialise: bool, may_be_missing: bool = False
+    ) -> tr.TargetIdentity:
         if initialise:
             self.initialise()
-        return super().identify(schema, table, initialise=initialise)
+        return super().identify(schema, table, initialise=initialise, may_be_missing=may_be_missing)
 
     def versions(self) -> Mapping[str, str]:
         return {"tests": "1"}

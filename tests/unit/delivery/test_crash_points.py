@@ -26,8 +26,8 @@ EFFECTS = {
     "spool": ["begin", "discard_epoch", "discard"],
     "chunk": ["seal"],
     "target": [
-        "claim_gate", "adopt_gate", "create_stage", "grant", "verify_stage", "build_prepared", "publish",
-        "probe", "drop_stage",
+        "create_table", "claim_gate", "adopt_gate", "create_stage", "grant", "verify_stage", "build_prepared",
+        "publish", "probe", "drop_stage",
     ],
     "writer": ["write"],
     "journal": ["acquire", "raise_fence", "release", "append"],

@@ -112,7 +112,7 @@ def test_another_route_may_take_the_target_over_when_it_says_so(world: World) ->
 def test_a_route_may_gain_a_column_and_still_owns_its_target(tmp_path) -> None:
     world = World.create(tmp_path / "w")
     few = ["id", "customer", "at"]
-    world.target.create_table(SCHEMA, "few", [c for c in TARGET_COLUMNS if c[0] in few])
+    world.target.add_table(SCHEMA, "few", [c for c in TARGET_COLUMNS if c[0] in few])
     route = world.route(target_table=(SCHEMA, "few"), columns=few)
     world.deliver(route=route)
     world.target.execute('ALTER TABLE "dbo.few" ADD COLUMN price "blob float(53)"')
@@ -164,7 +164,7 @@ def test_the_first_reason_of_an_incident_stays_readable(world: World) -> None:
 def test_another_journal_in_the_same_database_does_not_collide_with_the_same_run(world: World) -> None:
     """Two Airflows, the same DAG and run, two tables: the second goes on after the first generation."""
     world.deliver()
-    world.target.create_table(SCHEMA, "elsewhere", TARGET_COLUMNS)
+    world.target.add_table(SCHEMA, "elsewhere", TARGET_COLUMNS)
     other = World.create(world.root / "other")
     other.target.path = world.target.path
     made = other.deliver(route=other.route(target_table=(SCHEMA, "elsewhere")))
@@ -266,7 +266,7 @@ def test_a_source_table_that_was_replaced_before_extraction_is_planned_anew(worl
 
 def test_a_task_may_not_change_its_target_while_it_holds_the_old_one(world: World) -> None:
     stop_at(world, "STAGED")
-    world.target.create_table(SCHEMA, "elsewhere", TARGET_COLUMNS)
+    world.target.add_table(SCHEMA, "elsewhere", TARGET_COLUMNS)
     with pytest.raises(ConfigurationError) as raised:
         world.deliver(RETRY, route=world.route(target_table=(SCHEMA, "elsewhere")))
     assert raised.value.code == "dpone.config.target_changed_while_held"
