@@ -13,18 +13,18 @@ from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from airflow_dpone.errors import CATALOGUE, ConfigurationError, Problem
+from airflow_dpone.quality_settings import MinMax, Quality, RowCount
+from airflow_dpone.setting_model import SettingModel
+
+__all__ = ["Limits", "MinMax", "Options", "Quality", "Route", "RowCount"]
 
 MIB = 1024 * 1024
 SOURCE_SCHEMES = ("chdb", "clickhouse")
@@ -41,30 +41,7 @@ Writer = Literal["embedded", "tds", "bcp", "sqlclient"]
 OnEmpty = Literal["publish", "fail_if_target_has_rows", "fail"]
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, hide_input_in_errors=True)
-
-    def __init__(self, /, **fields: Any) -> None:
-        try:
-            super().__init__(**fields)
-        except ValidationError as found:
-            raise ConfigurationError.of(_problems(found)) from None
-
-    # pydantic calls a custom __init__ for nested models too and would lose the other problems; the mark says
-    # that ours only translates the error.
-    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
-
-
-def _problems(found: ValidationError) -> list[Problem]:
-    problems = []
-    for error in found.errors(include_url=False, include_input=False, include_context=False):
-        code = error["type"] if error["type"] in CATALOGUE else "dpone.config.field"
-        where = ".".join(str(part) for part in error["loc"]) or "route"
-        problems.append(Problem(code, where, error["msg"].removeprefix("Value error, ")))
-    return problems
-
-
-class Limits(_Settings):
+class Limits(SettingModel):
     """Bounds of one delivery. Tuning, not identity: a resumed delivery uses the newest values and journals
     them.
 
@@ -112,33 +89,7 @@ class Limits(_Settings):
         return self.encoding_parallelism or self.parallelism
 
 
-class RowCount(_Settings):
-    """Quality check: the window's rows lie in ``[min_rows, max_rows]``; None is no bound."""
-
-    min_rows: int | None = Field(default=None, ge=0, le=10**15)
-    max_rows: int | None = Field(default=None, ge=0, le=10**15)
-
-    @field_validator("max_rows")
-    @classmethod
-    def _not_reversed(cls, value: int | None, known: ValidationInfo) -> int | None:
-        low = known.data.get("min_rows")
-        if value is not None and low is not None and value < low:
-            raise ValueError("must not be smaller than min_rows")
-        return value
-
-
-class Quality(_Settings):
-    """Checks of the prepared table before publication; a failed one leaves the target as it is.
-
-    :param row_count: bounds of the number of rows.
-    :param not_null: target columns that must hold no NULL in this window.
-    """
-
-    row_count: RowCount | None = None
-    not_null: tuple[str, ...] = ()
-
-
-class Options(_Settings):
+class Options(SettingModel):
     """Choices that most routes never need.
 
     :param on_empty: what an empty source window does. ``publish`` empties the target's window, with a
@@ -217,7 +168,7 @@ def _column_pairs(value: object) -> object:
     return value
 
 
-class Route(_Settings):
+class Route(SettingModel):
     """One source table to one target table. Raises one ConfigurationError that names every wrong field.
 
     :param source: an Airflow connection id (type ``clickhouse``, native port), or

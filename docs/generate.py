@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from airflow_dpone.delivery import states
 from airflow_dpone.errors import CATALOGUE
-from airflow_dpone.settings import Limits, Options, Quality, Route, RowCount
+from airflow_dpone.settings import Limits, MinMax, Options, Quality, Route, RowCount
 from airflow_dpone.target_embedded.storage import default_type
 from airflow_dpone.wire.matrix import ExactPairs, exact_pairs, refused_sources
 from airflow_dpone.wire.sql_type import FRAMING, REFUSED_TARGETS
@@ -96,7 +96,7 @@ def settings_page() -> str:
         "newest values. Only `fail_on_null` is identity: a resumed delivery keeps the value it was planned "
         "with.\n",
     ]
-    for model in (Route, Limits, Quality, RowCount, Options):
+    for model in (Route, Limits, Quality, RowCount, MinMax, Options):
         text += [f"## {model.__name__}\n", _settings(model)]
     return "\n".join(text)
 

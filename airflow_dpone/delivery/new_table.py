@@ -16,10 +16,10 @@ from airflow_dpone.delivery.planning import (
     compile_query,
     describe_source,
     map_columns,
-    unknown_column,
 )
 from airflow_dpone.delivery.ports import SourcePort, TargetPort
 from airflow_dpone.delivery.run import DeliveryRun
+from airflow_dpone.delivery.table_checks import unknown_column
 from airflow_dpone.errors import ConfigurationError, Problem
 from airflow_dpone.settings import Route
 from airflow_dpone.wire.fitting import fitting_type

@@ -6,18 +6,15 @@ Nothing is visible yet; a failed check leaves the target as it is.
 
 from __future__ import annotations
 
-import logging
-
 from airflow_dpone.delivery import identity
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.owned import drop_prepared, is_there
+from airflow_dpone.delivery.quality import check_quality
 from airflow_dpone.delivery.run import DeliveryRun, Phase
 from airflow_dpone.delivery.states import DeliveryEvent, DeliveryState
-from airflow_dpone.errors import QualityFailed, TargetRejected
+from airflow_dpone.errors import TargetRejected
 from airflow_dpone.wire.digest import DigestSum
-
-log = logging.getLogger(__name__)
 
 
 def expected_content(run: DeliveryRun) -> DigestSum:
@@ -79,53 +76,6 @@ def _raw(run: DeliveryRun) -> list[tr.StageRef]:
             raise TargetRejected("dpone.target.stage_lost", text, ordinal=chunk.ordinal)
         found.append(stage)
     return found
-
-
-def check_quality(run: DeliveryRun, prepared: tr.StageRef, rows: int) -> list[r.Json]:
-    """All checks of the route; raises one QualityFailed that names every failed one."""
-    results = [*_row_count(run, rows), *_not_null(run, prepared), *_on_empty(run, rows)]
-    failed = [result for result in results if not result["passed"]]
-    if failed:
-        told = "; ".join(f"{result['check']}: {result['said']}" for result in failed)
-        raise QualityFailed("dpone.quality.failed", told, checks=[result["check"] for result in failed])
-    return results
-
-
-def _result(check: str, passed: bool, said: str) -> r.Json:
-    return {"check": check, "passed": passed, "said": said}
-
-
-def _row_count(run: DeliveryRun, rows: int) -> list[r.Json]:
-    bounds = run.frozen.quality.row_count
-    if bounds is None:
-        return []
-    low, high = bounds.min_rows, bounds.max_rows
-    passed = (low is None or rows >= low) and (high is None or rows <= high)
-    return [
-        _result("row_count", passed, f"{rows} rows, allowed {low or 0}..{'any' if high is None else high}")
-    ]
-
-
-def _not_null(run: DeliveryRun, prepared: tr.StageRef) -> list[r.Json]:
-    columns = run.frozen.quality.not_null
-    if not columns:
-        return []
-    nulls = run.ports.target.count_nulls(prepared, columns)
-    return [_result(f"not_null({name})", nulls[name] == 0, f"{nulls[name]} NULLs") for name in columns]
-
-
-def _on_empty(run: DeliveryRun, rows: int) -> list[r.Json]:
-    """What an empty window does (option ``on_empty``)."""
-    if rows > 0:
-        return []
-    plan = run.frozen
-    there = run.ports.target.count_window(plan.target, plan.target_window_column, plan.window)
-    rule = plan.options.on_empty
-    passed = rule == "publish" or (rule == "fail_if_target_has_rows" and there == 0)
-    said = f"the source has 0 rows, the target has {there}; option on_empty={rule!r}"
-    if passed and there:
-        log.warning("the window is empty in the source: the publication will delete %s rows", there)
-    return [_result("on_empty", passed, said)]
 
 
 PHASE = Phase("verify", frozenset({DeliveryState.STAGED}), (prepare,))

@@ -14,8 +14,10 @@ from airflow_dpone.delivery.planning import (
     route_problems,
 )
 from airflow_dpone.delivery.ports import SourcePort, TargetPort, WriterPort
+from airflow_dpone.delivery.table_checks import fitted
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import ConfigurationError, Problem
+from airflow_dpone.quality_settings import TableCheck
 from airflow_dpone.settings import Route
 
 NOT_INITIALISED = (
@@ -54,13 +56,18 @@ def preview(
             )
             column = next((c.wire.name for c in mapping.columns if c.source == route.window_column), None)
             column = None if window.is_full else column
-            statements |= target.statements(ref, mapping.layout, column)
+            statements |= target.statements(ref, mapping.layout, column, _checks(route, mapping))
     warnings = (*table.warnings, *into.warnings)
     if found.installation_id is None:
         warnings = (*warnings, NOT_INITIALISED)
     return r.Plan(
         route, window, _columns(mapping), tuple(problems), statements, table.estimated_rows, warnings
     )
+
+
+def _checks(route: Route, mapping: ColumnMap) -> list[TableCheck]:
+    types = {column.wire.name: column.wire.pair.sql_type for column in mapping.columns}
+    return fitted(route.quality.table_checks, types, types)[0]
 
 
 def _columns(mapping: ColumnMap) -> tuple[r.PlannedColumn, ...]:

@@ -6,7 +6,6 @@ never plans anew with another configuration.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,9 +14,10 @@ from airflow_dpone.delivery import identity
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.ports import SourcePort, TargetPort
+from airflow_dpone.delivery.table_checks import fitted, unknown_column
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import ConfigurationError, Problem
-from airflow_dpone.settings import Limits, Options, Quality, Route, RowCount
+from airflow_dpone.settings import Limits, Options, Quality, Route
 from airflow_dpone.wire.digest import ALGORITHM
 from airflow_dpone.wire.types import TypePair, WireColumn, WireLayout, resolve
 
@@ -80,18 +80,10 @@ def map_columns(route: Route, source: r.SourceTable, target: tr.TargetTable) -> 
     refused = {problem.where for problem in target.problems}
     problems += _unmapped(target.columns, refused | {target_name for _, target_name in wanted})
     problems += _window_problems(route, found, by_source)
-    problems += _quality_problems(route.quality, by_target)
+    types = {name: column.wire.pair.sql_type for name, column in found.items()}
+    problems += fitted(route.quality.table_checks, by_target, types)[1]
     in_order = tuple(found[c.name] for c in target.columns if c.name in found)
     return ColumnMap(in_order, tuple(problems))
-
-
-def unknown_column(name: str, known: Mapping[str, Any], what: str, table: str) -> list[Problem]:
-    """That a named column is not there, with close names; nothing when it is."""
-    if name in known:
-        return []
-    close = difflib.get_close_matches(name, list(known), n=3)
-    hint = f"; close names: {', '.join(close)}" if close else ""
-    return [Problem("dpone.config.unknown_column", name, f"{table} has no {what} of this name{hint}")]
 
 
 def _unmapped(columns: Sequence[tr.TargetColumn], mapped: set[str]) -> list[Problem]:
@@ -123,14 +115,6 @@ def _window_problems(
         return []
     text = f"the window column must feed a date or datetime2 column, not {kind}"
     return [Problem("dpone.config.window_column", name, text)]
-
-
-def _quality_problems(quality: Quality, target: Mapping[str, tr.TargetColumn]) -> list[Problem]:
-    return [
-        problem
-        for name in quality.not_null
-        for problem in unknown_column(name, target, "column for quality.not_null", "the target")
-    ]
 
 
 def request_problems(route: Route, window: Window, writer_backend: str) -> list[Problem]:
@@ -218,7 +202,7 @@ class FrozenPlan:
         changes no stored plan."""
         return {
             "limits": self.limits.model_dump(mode="json", exclude_none=True),
-            "quality": self.quality.model_dump(mode="json"),
+            "quality": self.quality.stored(),
             "on_empty": self.options.on_empty,
             "take_over_target": self.options.take_over_target,
             **{name: True for name in STORED_WHEN_SET if getattr(self.options, name)},
@@ -268,7 +252,7 @@ class FrozenPlan:
             ),
             writer_backend=fields["writer"][0],
             proof_capability=fields["writer"][1],
-            quality=_quality(tuning["quality"]),
+            quality=Quality.of_stored(tuning["quality"]),
             options=_options(fields, tuning),
             limits=Limits.model_construct(**tuning["limits"]),
         )
@@ -283,13 +267,6 @@ def _options(fields: Mapping[str, Any], tuning: Mapping[str, Any]) -> Options:
         fail_on_null=fields.get("fail_on_null") is True,
         **flags,
     )
-
-
-def _quality(body: Mapping[str, Any]) -> Quality:
-    """Stored settings were accepted when they were planned; they are not judged again."""
-    bounds = body["row_count"]
-    row_count = None if bounds is None else RowCount.model_construct(**bounds)
-    return Quality.model_construct(row_count=row_count, not_null=tuple(body["not_null"]))
 
 
 def introspect(

@@ -22,6 +22,7 @@ from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.cancel import Cancel
 from airflow_dpone.delivery.clock import Clock
 from airflow_dpone.delivery.window import Window
+from airflow_dpone.quality_settings import TableCheck
 from airflow_dpone.wire.chunk_format import ChunkFormat
 from airflow_dpone.wire.types import WireLayout
 
@@ -176,9 +177,13 @@ class TargetPort(AbstractContextManager["TargetPort"], Protocol):
         """
 
     def statements(
-        self, target: tr.TargetRef, layout: WireLayout, window_column: str | None
+        self,
+        target: tr.TargetRef,
+        layout: WireLayout,
+        window_column: str | None,
+        checks: Sequence[TableCheck] = (),
     ) -> Mapping[str, str]:
-        """The SQL of staging and publication by name, for the plan."""
+        """The SQL of staging, checks (each by its name) and publication, for the plan."""
 
     def count_window(self, target: tr.TargetRef, window_column: str | None, window: Window) -> int:
         """Rows that a publication would delete now."""
@@ -237,8 +242,14 @@ class TargetPort(AbstractContextManager["TargetPort"], Protocol):
         """Builds one prepared table from exactly these raw tables and observes it, in one transaction, by the
         same rule."""
 
-    def count_nulls(self, prepared: tr.StageRef, columns: Sequence[str]) -> Mapping[str, int]:
-        """NULLs per column of the prepared table."""
+    def count_violations(
+        self, prepared: tr.StageRef, layout: WireLayout, checks: Sequence[TableCheck]
+    ) -> Sequence[int]:
+        """Rows of the prepared table that break each check, in order; all of them 0 for an empty table.
+
+        :param checks: about delivered columns, with typed thresholds (``wire.threshold``). Keys are equal
+            when their native row bytes are.
+        """
 
     @effect
     def publish(self, request: tr.PublishRequest) -> tr.PublishOutcome:

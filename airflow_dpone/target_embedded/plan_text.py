@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.quality_settings import TableCheck
 from airflow_dpone.target_embedded import statements as sql
-from airflow_dpone.target_embedded import storage
+from airflow_dpone.target_embedded import storage, table_checks
 from airflow_dpone.wire.types import WireLayout
 
 _RAW, _PREPARED = "r_<chunk>", "p_<window>"
 
 
-def statements(target: tr.TargetRef, layout: WireLayout, window_column: str | None) -> Mapping[str, str]:
+def statements(
+    target: tr.TargetRef,
+    layout: WireLayout,
+    window_column: str | None,
+    checks: Sequence[TableCheck] = (),
+) -> Mapping[str, str]:
     """Names of staging tables stand for the ones that a delivery makes."""
     columns = storage.stage_columns(layout)
+    kinds = {name: kind for name, kind, _ in columns}
     names = [column.name for column in layout.columns]
     path, prepared = sql.qualified(target.schema, target.table), sql.stage_path(_PREPARED)
     texts = {
@@ -23,6 +30,7 @@ def statements(target: tr.TargetRef, layout: WireLayout, window_column: str | No
         "stage_read_back": sql.read_rows(sql.stage_path(_RAW), names),
         "prepared_create": sql.create_stage(_PREPARED, columns),
         "prepared_fill": sql.copy_stage(_PREPARED, _RAW, columns),
+        **{check.name: table_checks.statement(prepared, kinds, check)[0] for check in checks},
         "publish_begin": sql.BEGIN,
         "publish_gate": sql.PUBLISH_GATE,
         "publish_receipt_already_there": sql.RECEIPT,

@@ -301,9 +301,21 @@ def count_rows(path: str) -> str:
     return f"SELECT count(*) FROM {path}"
 
 
-def count_nulls(path: str, columns: Sequence[str]) -> str:
-    """Counts the NULLs of each column."""
-    return f"SELECT {', '.join(f'count(*) - count({quoted(c)})' for c in columns)} FROM {path}"
+def count_null_rows(path: str, column: str) -> str:
+    """Counts the rows without a value in a column."""
+    return f"SELECT count(*) - count({quoted(column)}) FROM {path}"
+
+
+def count_repeated_keys(path: str, columns: Sequence[str]) -> str:
+    """Counts the rows that repeat the key of another row; a row with a NULL in its key is not asked."""
+    some = " AND ".join(f"{quoted(column)} IS NOT NULL" for column in columns)
+    return f"SELECT count(*) - count(DISTINCT ({_names(columns)})) FROM {path} WHERE {some}"
+
+
+def count_beyond(path: str, column: str, kind: str, *, below: bool) -> str:
+    """Counts the values below, or above, $threshold, a text. :param kind: DuckDB type of the column."""
+    sign = "<" if below else ">"
+    return f"SELECT count(*) FROM {path} WHERE {quoted(column)} {sign} CAST($threshold AS {kind})"
 
 
 # ---- publication ----------------------------------------------------------------------------------

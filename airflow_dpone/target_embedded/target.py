@@ -19,6 +19,7 @@ from airflow_dpone.delivery.clock import Clock, SystemClock
 from airflow_dpone.delivery.ports import Deadline
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import ConfigurationError, DponeError, Incident, Problem
+from airflow_dpone.quality_settings import TableCheck
 from airflow_dpone.target_embedded import (
     catalog,
     gate,
@@ -26,6 +27,7 @@ from airflow_dpone.target_embedded import (
     plan_text,
     publication,
     stages,
+    table_checks,
     table_creation,
     writing,
 )
@@ -129,10 +131,14 @@ class EmbeddedTarget(AbstractContextManager["EmbeddedTarget"]):
             return table_creation.create(self._session, schema, table, columns)
 
     def statements(
-        self, target: tr.TargetRef, layout: WireLayout, window_column: str | None
+        self,
+        target: tr.TargetRef,
+        layout: WireLayout,
+        window_column: str | None,
+        checks: Sequence[TableCheck] = (),
     ) -> Mapping[str, str]:
-        """The SQL of staging and publication, by name and in order."""
-        return plan_text.statements(target, layout, window_column)
+        """The SQL of staging, checks and publication, by name and in order."""
+        return plan_text.statements(target, layout, window_column, checks)
 
     def count_window(self, target: tr.TargetRef, window_column: str | None, window: Window) -> int:
         """Rows that a publication would delete now."""
@@ -227,14 +233,13 @@ class EmbeddedTarget(AbstractContextManager["EmbeddedTarget"]):
             gate.refuse_replaced(self._session, claim)
             return stages.build_prepared(self._session, name, owner, layout, raw, expected_rows)
 
-    def count_nulls(self, prepared: tr.StageRef, columns: Sequence[str]) -> Mapping[str, int]:
-        """NULLs per column."""
-        with mapped("counting NULLs"):
+    def count_violations(
+        self, prepared: tr.StageRef, layout: WireLayout, checks: Sequence[TableCheck]
+    ) -> Sequence[int]:
+        """One count for each check."""
+        with mapped("checking the prepared table"), self._session.transaction():
             stages.require(self._session, prepared)
-            if not columns:
-                return {}
-            row = self._session.row(sql.count_nulls(sql.stage_path(prepared.name), columns))
-            return dict(zip(columns, row or (), strict=True))
+            return table_checks.count(self._session, sql.stage_path(prepared.name), layout, checks)
 
     def drop_stage(self, stage: tr.StageRef) -> bool:
         """By name, object id and mark."""

@@ -55,6 +55,11 @@ def _sum(parts: Sequence[_Bytes]) -> _Bytes:
     return _sum(parts[:half]) + _sum(parts[half:])
 
 
+def row_hash(layout: WireLayout) -> str:
+    """The hash of one row of table ``s``."""
+    return f"CAST(HASHBYTES('SHA2_256', {row_bytes(layout)}) AS binary(32))"
+
+
 def hash_rows(path: str, layout: WireLayout, limit: str, into: str = "#h") -> str:
     """One hash per row into a temporary table. :param limit: for TOP; it stands in the same SELECT as
     HASHBYTES, or the hash would be computed once per limb.
@@ -62,7 +67,7 @@ def hash_rows(path: str, layout: WireLayout, limit: str, into: str = "#h") -> st
     The name of the temporary table is used once per batch: a second SELECT INTO of one name does not compile.
     """
     return (
-        f"SELECT TOP ({limit}) CAST(HASHBYTES('SHA2_256', {row_bytes(layout)}) AS binary(32)) AS h\n"
+        f"SELECT TOP ({limit}) {row_hash(layout)} AS h\n"
         f"  INTO {into} FROM {path} AS s WITH (TABLOCKX, HOLDLOCK);"
     )
 

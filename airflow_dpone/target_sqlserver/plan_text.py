@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from airflow_dpone.delivery import target_records as tr
-from airflow_dpone.target_sqlserver import digest_statements, stages
+from airflow_dpone.quality_settings import TableCheck
+from airflow_dpone.target_sqlserver import check_statements, digest_statements, stages
 from airflow_dpone.target_sqlserver import publication_statements as batches
 from airflow_dpone.target_sqlserver import statements as sql
 from airflow_dpone.target_sqlserver.quoting import qualified
@@ -15,7 +16,11 @@ _RAW, _PREPARED = "r_<chunk>", "p_<window>"
 
 
 def statements(
-    target: tr.TargetRef, layout: WireLayout, window_column: str | None, schemas: sql.Schemas
+    target: tr.TargetRef,
+    layout: WireLayout,
+    window_column: str | None,
+    schemas: sql.Schemas,
+    checks: Sequence[TableCheck] = (),
 ) -> Mapping[str, str]:
     """Names of staging tables stand for the ones that a delivery makes, 0 for ids and counts."""
     columns = stages.stage_columns(layout)
@@ -40,6 +45,7 @@ def statements(
         "stage_proof": digest_statements.observe(schemas.stage_path(_RAW), layout, 0),
         "prepared_create": sql.create_stage(schemas, _PREPARED, columns),
         "prepared_fill": sql.copy_stage(schemas, _PREPARED, _RAW, [c.name for c in layout.columns]),
+        **{c.name: check_statements.count(schemas.stage_path(_PREPARED), layout, c) for c in checks},
         "publish": batches.publication(what),
         "probe": batches.probe(schemas),
     }

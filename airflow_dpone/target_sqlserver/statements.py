@@ -333,12 +333,6 @@ def copy_stage(schemas: Schemas, name: str, raw: str, columns: Sequence[str]) ->
     )
 
 
-def count_nulls(schemas: Schemas, name: str, columns: Sequence[str]) -> str:
-    """Counts the NULLs of each column."""
-    counts = ", ".join(f"COUNT_BIG(*) - COUNT_BIG({quoted(column)})" for column in columns)
-    return f"SELECT {counts} FROM {schemas.stage_path(name)};"
-
-
 # ---- the window -----------------------------------------------------------------------------------
 
 

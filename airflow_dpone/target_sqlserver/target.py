@@ -11,8 +11,10 @@ from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.ports import Deadline
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import ConfigurationError, Problem
+from airflow_dpone.quality_settings import TableCheck
 from airflow_dpone.target_sqlserver import (
     catalog,
+    check_statements,
     error_map,
     gate,
     installation,
@@ -155,10 +157,14 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
             return table_creation.create(session, schema, table, columns, self.schemas, self._settle_ms)
 
     def statements(
-        self, target: tr.TargetRef, layout: WireLayout, window_column: str | None
+        self,
+        target: tr.TargetRef,
+        layout: WireLayout,
+        window_column: str | None,
+        checks: Sequence[TableCheck] = (),
     ) -> Mapping[str, str]:
-        """The SQL of staging and publication, by name and in order."""
-        return plan_text.statements(target, layout, window_column, self.schemas)
+        """The SQL of staging, checks and publication, by name and in order."""
+        return plan_text.statements(target, layout, window_column, self.schemas, checks)
 
     def count_window(self, target: tr.TargetRef, window_column: str | None, window: Window) -> int:
         """Rows that a publication would delete now."""
@@ -242,14 +248,18 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
             gate.refuse_replaced(session, claim, self.schemas)
             return stages.build_prepared(session, name, owner, layout, raw, expected_rows, self.schemas)
 
-    def count_nulls(self, prepared: tr.StageRef, columns: Sequence[str]) -> Mapping[str, int]:
-        """NULLs per column."""
-        with self._session("counting NULLs") as session:
+    def count_violations(
+        self, prepared: tr.StageRef, layout: WireLayout, checks: Sequence[TableCheck]
+    ) -> Sequence[int]:
+        """One count for each check, all of the same rows: the table is locked."""
+        path = self.schemas.stage_path(prepared.name)
+        with self._transaction("checking the prepared table") as session:
+            session.execute(sql.lock_stage(self.schemas, prepared.name))
             stages.require(session, prepared, self.schemas)
-            if not columns:
-                return {}
-            row = session.row(sql.count_nulls(self.schemas, prepared.name, columns))
-            return dict(zip(columns, row or (), strict=True))
+            return [
+                session.number(check_statements.count(path, layout, check), *check.parameters)
+                for check in checks
+            ]
 
     def drop_stage(self, stage: tr.StageRef) -> bool:
         """By name, object id and mark."""

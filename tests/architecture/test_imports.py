@@ -20,6 +20,8 @@ from tests.architecture.package_source import PACKAGE, Import, Module, imports, 
 # From the bottom up. The names of one row are siblings.
 LAYERS = (
     ("errors",),
+    ("setting_model",),
+    ("quality_settings",),
     ("settings", "embedded_lock", "host_identity", "connections"),
     ("wire",),
     ("delivery",),

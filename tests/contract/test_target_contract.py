@@ -27,6 +27,7 @@ from airflow_dpone.errors import (
     SpoolError,
     TargetBusy,
 )
+from airflow_dpone.quality_settings import TableCheck
 from airflow_dpone.wire.digest import DigestSum
 from tests.contract.target_cases import (
     AMOUNT,
@@ -437,7 +438,7 @@ def test_a_table_of_that_name_without_the_mark_is_never_touched(lab: Lab, delive
         lambda: delivery.verify(stage, 4),
         lambda: delivery.target.drop_stage(stage),
         lambda: delivery.build(name, owner, [], 0),
-        lambda: delivery.target.count_nulls(stage, ["id"]),
+        lambda: delivery.target.count_violations(stage, delivery.layout, [TableCheck("not_null", ("id",))]),
     ]
     for call in calls:
         refused(Incident, "dpone.target.stage_not_ours", call)
@@ -622,11 +623,8 @@ def test_the_prepared_table_is_the_sum_of_its_chunks(delivery: Delivery) -> None
         delivery.stage(part)
     prepared = delivery.build(*delivery.names("prepared"), delivery.chunks, 4)
     assert prepared[1] == tr.StageObservation(4, False, sum_of(NEW, delivery.layout))
-    assert delivery.target.count_nulls(prepared[0], ["id", "name", "amount"]) == {
-        "id": 0,
-        "name": 1,
-        "amount": 1,
-    }
+    checks = [TableCheck("not_null", (name,)) for name in ("id", "name", "amount")]
+    assert list(delivery.target.count_violations(prepared[0], delivery.layout, checks)) == [0, 1, 1]
     assert delivery.target.find_stage(*delivery.names("prepared")) == prepared[0]
 
 
@@ -1111,7 +1109,10 @@ def test_exotic_column_names_are_delivered(empty_lab: Lab) -> None:
         delivery = Delivery(target, columns)
         request, outcome = delivery.deliver(rows)
         assert outcome.kind == "committed"
-        assert target.count_nulls(request.prepared, EXOTIC) == dict.fromkeys(EXOTIC, 0)
+        checks = [TableCheck("not_null", (name,)) for name in EXOTIC]
+        checks += [TableCheck("unique", tuple(EXOTIC)), TableCheck("min", (EXOTIC[0],), "0")]
+        counts = target.count_violations(request.prepared, delivery.layout, checks)
+        assert list(counts) == [0] * len(checks)
     assert empty_lab.rows("orders") == rows
 
 

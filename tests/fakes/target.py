@@ -32,6 +32,7 @@ from airflow_dpone.errors import (
     SourceDataError,
     TargetBusy,
 )
+from airflow_dpone.quality_settings import TableCheck
 from airflow_dpone.wire.chunk_format import ChunkFormat
 from airflow_dpone.wire.types import SqlType, WireLayout
 from tests.fakes import target_faults as faults
@@ -165,7 +166,11 @@ class SqliteTarget(faults.TargetFile):
         return True
 
     def statements(
-        self, target: tr.TargetRef, layout: WireLayout, window_column: str | None
+        self,
+        target: tr.TargetRef,
+        layout: WireLayout,
+        window_column: str | None,
+        checks: Sequence[TableCheck] = (),
     ) -> Mapping[str, str]:
         """One line for each kind of statement."""
         name = storage.table_name(target.schema, target.table)
@@ -177,6 +182,7 @@ class SqliteTarget(faults.TargetFile):
         )
         return {
             "create_stage": storage.ddl(storage.STAGE_SCHEMA, "r_...", columns),
+            **{check.name: f"SELECT count(*) FROM p_... -- {check.columns}" for check in checks},
             "delete_window": f"DELETE FROM {name}{where}",
             "insert_window": f"INSERT INTO {name} SELECT * FROM p_...",
         }
@@ -350,13 +356,13 @@ class SqliteTarget(faults.TargetFile):
                 connection.execute(f"INSERT INTO {_path(prepared)} SELECT * FROM {_path(stage)}")
             return prepared, storage.observe(connection, _path(prepared), layout, expected_rows)
 
-    def count_nulls(self, prepared: tr.StageRef, columns: Sequence[str]) -> Mapping[str, int]:
-        """NULLs by column."""
-        connection, _ = self._begin("count_nulls")
+    def count_violations(
+        self, prepared: tr.StageRef, layout: WireLayout, checks: Sequence[TableCheck]
+    ) -> Sequence[int]:
+        """One count for each check."""
+        connection, _ = self._begin("count_violations")
         self._require(connection, prepared)
-        counts = ", ".join(f"count(*) - count({storage.quoted(name)})" for name in columns)
-        row = connection.execute(f"SELECT {counts} FROM {_path(prepared)}").fetchone()
-        return dict(zip(columns, row, strict=True))
+        return [storage.count_violations(connection, _path(prepared), layout, check) for check in checks]
 
     @effect
     def drop_stage(self, stage: tr.StageRef) -> bool:

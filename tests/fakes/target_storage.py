@@ -18,6 +18,7 @@ from uuid import UUID
 from airflow_dpone.delivery.target_records import StageObservation
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import ConfigurationError, Problem, SourceDataError
+from airflow_dpone.quality_settings import TableCheck
 from airflow_dpone.wire.digest import DigestSum
 from airflow_dpone.wire.reference_rows import encode_row
 from airflow_dpone.wire.types import SqlType, WireLayout
@@ -188,6 +189,31 @@ def _fits(moment: datetime, sql_type: SqlType) -> bool:
     if sql_type.name == "date":
         return moment.time() == time(0)
     return sql_type.name == "datetime2" and moment.microsecond % 10 ** (6 - min(sql_type.scale or 0, 6)) == 0
+
+
+def count_violations(connection: sqlite3.Connection, path: str, layout: WireLayout, check: TableCheck) -> int:
+    """Reads the rows and counts in Python: this is what the databases' answers are compared with."""
+    by_name = {column.name: column.pair.sql_type for column in layout.columns}
+    types = [by_name[name] for name in check.columns]
+    names = ", ".join(map(quoted, check.columns))
+    rows = [
+        tuple(restored(v, t) for v, t in zip(row, types, strict=True))
+        for row in connection.execute(f"SELECT {names} FROM {path}")
+    ]
+    if check.kind == "not_null":
+        return sum(row[0] is None for row in rows)
+    asked = [row for row in rows if None not in row]
+    if check.kind == "unique":
+        return len(asked) - len(set(asked))
+    limit = _limit(check.threshold or "", types[0])
+    return sum(row[0] < limit if check.kind == "min" else row[0] > limit for row in asked)
+
+
+def _limit(text: str, sql_type: SqlType) -> Any:
+    if sql_type.name == "real":
+        return struct.unpack("f", struct.pack("f", float(text)))[0]
+    readers = {"float": float, "date": date.fromisoformat, "datetime2": datetime.fromisoformat}
+    return readers.get(sql_type.name, Decimal)(text)
 
 
 def observe(

@@ -51,7 +51,7 @@ from airflow_dpone.errors import CATALOGUE
 from airflow_dpone.journal import chain
 from airflow_dpone.journal import tables as t
 from airflow_dpone.journal.migrate import migrate
-from airflow_dpone.settings import Limits, Options, Quality, Route, RowCount
+from airflow_dpone.settings import Limits, MinMax, Options, Quality, Route, RowCount
 from airflow_dpone.spool.local import LocalSpool
 from airflow_dpone.target_embedded import installation, stages
 from airflow_dpone.target_embedded import statements as target_sql
@@ -290,7 +290,7 @@ def _keys_of_a_delivery() -> list[tuple[str, Any, str]]:
 
 
 def frozen_plan() -> Json:
-    """The payload of PLANNED, and that of a full refresh with every kind of tuning."""
+    """The payload of PLANNED, that of a full refresh with every kind of tuning, and one with every check."""
     planned = payload("delivered", "PLANNED")
     source_plan = FrozenPlan.from_json(planned)
     full = {
@@ -310,7 +310,22 @@ def frozen_plan() -> Json:
             options=Options(on_empty="fail", take_over_target=True),
         )
     )
-    made = (source_plan, tuned)
+    checked = source_plan.tuned(
+        Route(
+            source="chdb:///d",
+            source_table=("shop", "orders"),
+            target="duckdb:///f",
+            target_table=("dbo", "orders"),
+            window_column="at",
+            quality=Quality(
+                unique=["id", ["id", "at"]],
+                min_max={"amount": {"min": 0, "max": "1000000.5"}, "day": {"min": "2000-01-01"}},
+                max_shrink_ratio="0.25",
+                severity={"unique(id, at)": "warn", "max_shrink_ratio": "warn"},
+            ),
+        )
+    )
+    made = (source_plan, tuned, checked)
     return {
         "format": "dpone.frozen-plan",
         "version": identity.CONTRACT_VERSION,
@@ -728,7 +743,7 @@ def _run(arguments: list[str]) -> tuple[int | str | None, Json]:
 
 def settings() -> Json:
     """Names, defaults and bounds of what a person or an operator gives."""
-    models = {model.__name__: _model(model) for model in (Route, Limits, Quality, RowCount, Options)}
+    models = {model.__name__: _model(model) for model in (Route, Limits, Quality, RowCount, MinMax, Options)}
     records = {record.__name__: _record(record) for record in (Window, r.Requester, r.DeliveryResult)}
     calls = {f"{call.__name__}()": _call(call) for call in (deliver, plan)}
     return {"format": "dpone.settings", "version": 1, "entries": {**models, **records, **calls}}

@@ -26,7 +26,8 @@ from airflow_dpone.delivery.states import (
 )
 from airflow_dpone.errors import CATALOGUE
 from airflow_dpone.journal.schemas import FILES, find_misfit, read_schema
-from airflow_dpone.settings import Limits, OnEmpty, Quality, RowCount, Strategy, Writer
+from airflow_dpone.quality_settings import Severity
+from airflow_dpone.settings import Limits, MinMax, OnEmpty, Quality, RowCount, Strategy, Writer
 from airflow_dpone.wire.digest import ALGORITHM
 from tests.contract import journal_examples as examples
 from tests.contract.document_changes import Place, changed, is_below, mutations, places, put
@@ -110,6 +111,34 @@ ALSO_WRITTEN: dict[str, tuple[Any, Json]] = {
         D.CHUNK_SEALED,
         examples.payload(D.CHUNK_SEALED, chunk_format="mssql_native", format_file_sha256="f" * 64),
     ),
+    "every kind of quality check": (
+        D.TUNED,
+        examples.payload(
+            D.TUNED,
+            quality=Quality(
+                unique=[["id", "at"]],
+                min_max={"amount": {"min": "0.00"}},
+                max_shrink_ratio="0.5",
+                severity={"max_shrink_ratio": "warn"},
+            ).stored(),
+        ),
+    ),
+    "checks that say what they observed": (
+        S.PREPARED,
+        examples.payload(
+            S.PREPARED,
+            quality=[
+                {
+                    "check": "unique(id, at)",
+                    "passed": False,
+                    "said": "2 rows repeat a key",
+                    "severity": "warn",
+                    "observed": "2",
+                    "threshold": "0",
+                }
+            ],
+        ),
+    ),
     "encoding processes": (
         D.TUNED,
         examples.payload(D.TUNED, limits={**examples.tuned(7)["limits"], "encoding_parallelism": 2}),
@@ -132,6 +161,14 @@ def test_a_plan_with_fail_on_null_and_a_full_refresh_fit() -> None:
     assert misfit_of(DELIVERY, document) == "payload.target_window_column"
     plan["target_window_column"] = plan["window_column"] = None
     assert misfit_of(DELIVERY, document) is None
+
+
+def test_a_check_says_all_three_of_the_newer_fields_or_none() -> None:
+    event, payload = ALSO_WRITTEN["checks that say what they observed"]
+    for name in ("severity", "observed", "threshold"):
+        check = {key: value for key, value in payload["quality"][0].items() if key != name}
+        document = {**examples.delivery_event(event), "payload": {**payload, "quality": [check]}}
+        assert str(misfit_of(DELIVERY, document)).startswith("payload.quality.0")
 
 
 # ---- lists that are closed are the lists of the code -------------------------------------------------------
@@ -160,6 +197,12 @@ CLOSED: list[tuple[str, str, Any]] = [
         "$defs/TUNED/properties/quality/properties/row_count/properties",
         RowCount.model_fields,
     ),
+    (
+        FILES[DELIVERY],
+        "$defs/TUNED/properties/quality/properties/min_max/items/properties",
+        MinMax.model_fields,
+    ),
+    ("common.v1.json", "$defs/severity/enum", get_args(Severity)),
     (FILES[ATTEMPT], "properties/event/enum", A),
     (FILES[ATTEMPT], f"{OBSERVATION}/diagnostic_code/then/enum", DiagnosticCode),
 ]

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from airflow_dpone.quality_settings import TableCheck
 from airflow_dpone.target_sqlserver import (
+    check_statements,
     digest_statements,
     installation_statements,
     parity,
@@ -30,6 +32,13 @@ FROZEN = [
     (4, "ts", 42, 7, 23, 3, 1, None),
 ]
 
+CHECKS = (
+    TableCheck("not_null", ("name",)),
+    TableCheck("unique", ("id", "name")),
+    TableCheck("min", ("amount",), "0.01"),
+    TableCheck("max", ("ts",), "2025-01-02T00:00:00.000"),
+)
+
 
 def published(window: tuple[str, str] | None = ("ts", "datetime2(3)")) -> batches.PublishedTable:
     return batches.PublishedTable(
@@ -49,6 +58,9 @@ def texts() -> Mapping[str, str]:
         "publication": batches.publication(published()),
         "publication_full_refresh": batches.publication(published(None)),
         "probe": batches.probe(SCHEMAS),
+        "quality_checks": "\n".join(
+            check_statements.count(SCHEMAS.stage_path("p_0001"), LAYOUT, c) for c in CHECKS
+        ),
         "stage_proof": digest_statements.observe(stage, LAYOUT, 4),
         "install": installation_statements.install_script(SCHEMAS),
         "permissions": installation_statements.permissions_script(SCHEMAS, [("shop", "orders")], "loader"),

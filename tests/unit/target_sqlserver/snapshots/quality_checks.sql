@@ -1,0 +1,5 @@
+SELECT COUNT_BIG(*) FROM [dpone_stage].[p_0001] WHERE [name] IS NULL;
+SELECT COUNT_BIG(*) - COUNT_BIG(DISTINCT k.h) FROM (SELECT CAST(HASHBYTES('SHA2_256', (CAST(0x AS varbinary(max)) + (CAST((SUBSTRING(CAST(s.[id] AS binary(8)), 8, 1) + SUBSTRING(CAST(s.[id] AS binary(8)), 7, 1) + SUBSTRING(CAST(s.[id] AS binary(8)), 6, 1) + SUBSTRING(CAST(s.[id] AS binary(8)), 5, 1) + SUBSTRING(CAST(s.[id] AS binary(8)), 4, 1) + SUBSTRING(CAST(s.[id] AS binary(8)), 3, 1) + SUBSTRING(CAST(s.[id] AS binary(8)), 2, 1) + SUBSTRING(CAST(s.[id] AS binary(8)), 1, 1)) AS varbinary(8)) + CASE WHEN s.[name] IS NULL THEN CAST(0xFFFF AS varbinary(8000)) ELSE (SUBSTRING(CAST(CAST(DATALENGTH(s.[name]) AS smallint) AS binary(2)), 2, 1) + SUBSTRING(CAST(CAST(DATALENGTH(s.[name]) AS smallint) AS binary(2)), 1, 1)) + CAST(s.[name] AS varbinary(8000)) END))) AS binary(32)) AS h
+  FROM [dpone_stage].[p_0001] AS s WHERE s.[id] IS NOT NULL AND s.[name] IS NOT NULL) AS k;
+SELECT COUNT_BIG(*) FROM [dpone_stage].[p_0001] WHERE [amount] < CAST(? AS decimal(18,2));
+SELECT COUNT_BIG(*) FROM [dpone_stage].[p_0001] WHERE [ts] > CONVERT(datetime2(3), ?, 126);
