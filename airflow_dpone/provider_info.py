@@ -48,6 +48,7 @@ def get_provider_info() -> dict[str, Any]:
         "package-name": "airflow-dpone",
         "name": "dpone",
         "description": "Delivers windows from ClickHouse to SQL Server, with proof.",
+        "cli": ["airflow_dpone.cli.airflow_group.get_cli_commands"],
         "config": {
             "dpone": {
                 "description": "Defaults of deliveries: what a DAG says itself goes first.",

@@ -1,4 +1,4 @@
-"""The tree of commands of ``python -m airflow_dpone``. A command module adds itself with ``add_to``.
+"""The tree of commands, and ``python -m airflow_dpone``.
 
 A command writes for people on stderr and ends with one line of JSON on stdout; only what is asked for as a
 text (``db migrate --sql``) is that text alone. Codes: 0 as asked, 1 the answer is no, 2 wrong usage or
@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import version
+from typing import Any
 
 from airflow_dpone.cli import db, recovery, target, type_matrix
+from airflow_dpone.cli.commands import Answer, Command, Group
 from airflow_dpone.errors import DponeError
+
+TREE: tuple[Group | Command, ...] = (db.GROUP, recovery.GROUP, target.GROUP, type_matrix.COMMAND)
+ABOUT = "Each command ends with one line of JSON on stdout; everything for people is on stderr."
 
 
 def parser() -> argparse.ArgumentParser:
@@ -23,32 +29,61 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(
         prog="python -m airflow_dpone",
         description="Deliver windows from ClickHouse to SQL Server, with proof.",
-        epilog="Each command ends with one line of JSON on stdout; everything for people is on stderr.",
+        epilog=ABOUT,
     )
     root.add_argument("--version", action="version", version=f"airflow-dpone {version('airflow-dpone')}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    db.add_to(commands)
-    recovery.add_to(commands)
-    target.add_to(commands)
-    type_matrix.add_to(commands)
+    for node in TREE:
+        if isinstance(node, Command):
+            _add(commands, node)
+            continue
+        actions = commands.add_parser(node.name, help=node.help).add_subparsers(
+            title="actions", metavar="ACTION", required=True
+        )
+        for command in node.commands:
+            _add(actions, command)
     return root
+
+
+def _add(commands: Any, command: Command) -> None:
+    one = commands.add_parser(command.name, help=command.help, description=command.description)
+    command.add_arguments(one)
+    one.set_defaults(run=command.run)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. A refusal is printed without a traceback."""
-    chosen = parser().parse_args(arguments)
-    run: Callable[[argparse.Namespace], db.Answer] = chosen.run
+    return run(parser().parse_args(arguments))
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Runs the command that was chosen, prints its answer and returns its exit code."""
+    command: Callable[[argparse.Namespace], Answer] = chosen.run
     try:
         # Airflow, once it is loaded, logs to stdout.
-        with redirect_stdout(sys.stderr):
-            code, answer = run(chosen)
+        with redirect_stdout(sys.stderr), _airflows_own_connections():
+            code, answer = command(chosen)
     except DponeError as error:
         code, answer = _refusal(error)
     print(answer if isinstance(answer, str) else json.dumps(answer, sort_keys=True), flush=True)
     return code
 
 
-def _refusal(error: DponeError) -> db.Answer:
+@contextmanager
+def _airflows_own_connections() -> Iterator[None]:
+    """Airflow looks into its own database only in a process that says that it may; a person's command may,
+    as ``airflow connections get`` does."""
+    name = "_AIRFLOW_PROCESS_CONTEXT"
+    before = os.environ.get(name)
+    os.environ[name] = before or "server"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+
+
+def _refusal(error: DponeError) -> Answer:
     print(f"{error.message}\nNext: {error.next_action} [{error.code}]", file=sys.stderr)
     document = {
         "schema": "dpone.error.v1",

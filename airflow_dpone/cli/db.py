@@ -4,52 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from airflow_dpone.cli.commands import Answer, Command, Group
 from airflow_dpone.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from airflow_dpone.journal.address import JournalAddress
 
-Answer = tuple[int, dict[str, Any] | str]
-"""Exit code, and what stands on stdout: a document as one line of JSON, or a text."""
-
 ANSWERS_NO = frozenset({"dpone.journal.newer", "dpone.journal.not_migrated", "dpone.journal.other_host"})
 """Refusals that say how the journal stands, not that it cannot be reached."""
-
-
-def add_to(commands: Any) -> None:
-    """Adds ``db`` and its commands to the tree."""
-    group = commands.add_parser("db", help="create, migrate and look at the journal's database")
-    actions = group.add_subparsers(title="actions", metavar="ACTION", required=True)
-    migrate = actions.add_parser(
-        "migrate",
-        help="create the journal, or bring it to this version",
-        description="Create the journal, or bring it to this version, in one transaction. At the newest "
-        "version it changes nothing. Exit code: 0 done, 1 refused (newer, or of another machine), "
-        "2 not reached, or wrong usage.",
-    )
-    add_journal(migrate)
-    migrate.add_argument(
-        "--sql",
-        action="store_true",
-        help="open nothing; print only the script that creates a journal on PostgreSQL",
-    )
-    migrate.add_argument(
-        "--host-id",
-        metavar="ID",
-        help="the machine that a SQLite journal belongs to; default: /etc/machine-id, else the host name. "
-        "A container whose journal outlives it needs one that stays the same.",
-    )
-    migrate.set_defaults(run=run_migrate)
-    status = actions.add_parser(
-        "status",
-        help="say where the journal stands",
-        description="Say where the journal stands; changes nothing. Exit code: 0 at the newest version, 1 "
-        "behind it or newer than this version, 2 it cannot be reached.",
-    )
-    add_journal(status)
-    status.set_defaults(run=run_status)
 
 
 def run_migrate(chosen: argparse.Namespace) -> Answer:
@@ -98,6 +62,21 @@ def add_journal(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_migrate(command: argparse.ArgumentParser) -> None:
+    add_journal(command)
+    command.add_argument(
+        "--sql",
+        action="store_true",
+        help="open nothing; print only the script that creates a journal on PostgreSQL",
+    )
+    command.add_argument(
+        "--host-id",
+        metavar="ID",
+        help="the machine that a SQLite journal belongs to; default: /etc/machine-id, else the host name. "
+        "A container whose journal outlives it needs one that stays the same.",
+    )
+
+
 def address_of(chosen: argparse.Namespace) -> JournalAddress:
     """The journal that was named. Raises ConfigurationError."""
     from airflow_dpone.journal.address import JournalAddress, holds_password
@@ -113,3 +92,28 @@ def address_of(chosen: argparse.Namespace) -> JournalAddress:
             next_action="Leave the password to PGPASSFILE or PGPASSWORD, or use --journal-conn-id.",
         )
     return JournalAddress.of(chosen.journal)
+
+
+GROUP = Group(
+    "db",
+    "create, migrate and look at the journal's database",
+    (
+        Command(
+            "migrate",
+            "create the journal, or bring it to this version",
+            "Create the journal, or bring it to this version, in one transaction. At the newest version it "
+            "changes nothing. Exit code: 0 done, 1 refused (newer, or of another machine), 2 not reached, "
+            "or wrong usage.",
+            _add_migrate,
+            run_migrate,
+        ),
+        Command(
+            "status",
+            "say where the journal stands",
+            "Say where the journal stands; changes nothing. Exit code: 0 at the newest version, 1 behind it "
+            "or newer than this version, 2 it cannot be reached.",
+            add_journal,
+            run_status,
+        ),
+    ),
+)

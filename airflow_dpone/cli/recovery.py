@@ -4,48 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from airflow_dpone.cli.db import Answer, add_journal, address_of
+from airflow_dpone.cli.commands import Answer, Command, Group
+from airflow_dpone.cli.db import add_journal, address_of
 
 if TYPE_CHECKING:
     from airflow_dpone.call_checks import Places
     from airflow_dpone.delivery.recovery import Recovery
-
-
-def add_to(commands: Any) -> None:
-    """Adds ``recovery`` and its commands to the tree."""
-    group = commands.add_parser("recovery", help="settle what no retry can settle by itself")
-    actions = group.add_subparsers(title="actions", metavar="ACTION", required=True)
-    adopt = actions.add_parser(
-        "adopt-target",
-        help="bind a target table to this journal",
-        description="Bind a target table to this journal: another one governed it, or this one was put back "
-        "to an older copy. Stop every delivery of the table first. Its rows stay. Exit code: 0 done, "
-        "or nothing to do; 1 not done (without --yes); 2 refused, wrong usage, or not reached.",
-    )
-    _add_places(adopt)
-    adopt.add_argument(
-        "--target-table", required=True, nargs=2, metavar=("SCHEMA", "TABLE"), help="the target table"
-    )
-    adopt.set_defaults(run=run_adopt)
-    retire = actions.add_parser(
-        "retire",
-        help="give an unfinished delivery up, also an incident",
-        description="Give an unfinished delivery up: what it owns is removed, its target is released. The "
-        "rows of the target stay; the next call of its task delivers the window again. A publication "
-        "that turns out to be effective is kept. Exit codes as of adopt-target.",
-    )
-    _add_places(retire)
-    retire.add_argument(
-        "--delivery", required=True, metavar="KEY", help="its invocation_key (dpone_invocation, or an error)"
-    )
-    retire.add_argument(
-        "--target-lost",
-        action="store_true",
-        help="the database is the right one although the table or its dpone schema is gone",
-    )
-    retire.set_defaults(run=run_retire)
 
 
 def run_adopt(chosen: argparse.Namespace) -> Answer:
@@ -124,3 +90,48 @@ def _add_places(command: argparse.ArgumentParser) -> None:
     command.add_argument("--spool-conn-id", metavar="ID", help="Airflow connection of a spool's URL")
     command.add_argument("--host-id", metavar="ID", help="this machine, as for the deliveries")
     command.add_argument("--yes", action="store_true", help="do it; without, only say what would be done")
+
+
+def _add_adopt(command: argparse.ArgumentParser) -> None:
+    _add_places(command)
+    command.add_argument(
+        "--target-table", required=True, nargs=2, metavar=("SCHEMA", "TABLE"), help="the target table"
+    )
+
+
+def _add_retire(command: argparse.ArgumentParser) -> None:
+    _add_places(command)
+    command.add_argument(
+        "--delivery", required=True, metavar="KEY", help="its invocation_key (dpone_invocation, or an error)"
+    )
+    command.add_argument(
+        "--target-lost",
+        action="store_true",
+        help="the database is the right one although the table or its dpone schema is gone",
+    )
+
+
+GROUP = Group(
+    "recovery",
+    "settle what no retry can settle by itself",
+    (
+        Command(
+            "adopt-target",
+            "bind a target table to this journal",
+            "Bind a target table to this journal: another one governed it, or this one was put back to an "
+            "older copy. Stop every delivery of the table first. Its rows stay. Exit code: 0 done, or "
+            "nothing to do; 1 not done (without --yes); 2 refused, wrong usage, or not reached.",
+            _add_adopt,
+            run_adopt,
+        ),
+        Command(
+            "retire",
+            "give an unfinished delivery up, also an incident",
+            "Give an unfinished delivery up: what it owns is removed, its target is released. The rows of "
+            "the target stay; the next call of its task delivers the window again. A publication that turns "
+            "out to be effective is kept. Exit codes as of adopt-target.",
+            _add_retire,
+            run_retire,
+        ),
+    ),
+)

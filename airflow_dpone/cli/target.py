@@ -4,47 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
-from airflow_dpone.cli.db import Answer
-
-
-def add_to(commands: Any) -> None:
-    """Adds ``target`` and its commands to the tree."""
-    group = commands.add_parser("target", help="make a SQL Server database ready for deliveries")
-    actions = group.add_subparsers(title="actions", metavar="ACTION", required=True)
-    init = actions.add_parser(
-        "init",
-        help="create our schemas and tables, and the database's identity",
-        description="Create two schemas, three tables and the identity of the database. What is there stays: "
-        "run it again at will. With --print it only prints the script, for an administrator's own tool. "
-        "Exit code: 0 done or printed, 2 refused, wrong usage, or not reached.",
-    )
-    _add_target(init)
-    init.add_argument("--print", action="store_true", help="print the script, change nothing")
-    init.set_defaults(run=run_init)
-    permissions = actions.add_parser(
-        "permissions",
-        help="print the GRANTs that a delivery needs",
-        description="Print the GRANTs that the login of a delivery needs, nothing else. Nothing is opened. "
-        "Exit code: 0 printed, 2 wrong usage.",
-    )
-    _add_target(permissions)
-    permissions.add_argument("--user", required=True, metavar="NAME", help="the database user of the login")
-    permissions.add_argument(
-        "--target-table",
-        required=True,
-        nargs=2,
-        action="append",
-        metavar=("SCHEMA", "TABLE"),
-        help="a target table; give it once for each",
-    )
-    permissions.add_argument(
-        "--create-target",
-        action="store_true",
-        help="the deliveries may make their tables (options.create_target): GRANTs on their schemas",
-    )
-    permissions.set_defaults(run=run_permissions)
+from airflow_dpone.cli.commands import Answer, Command, Group
 
 
 def run_init(chosen: argparse.Namespace) -> Answer:
@@ -88,3 +49,51 @@ def _add_target(command: argparse.ArgumentParser) -> None:
         metavar="URI_OR_ID",
         help="mssql://user@host:1433/database, or the id of an Airflow connection",
     )
+
+
+def _add_init(command: argparse.ArgumentParser) -> None:
+    _add_target(command)
+    command.add_argument("--print", action="store_true", help="print the script, change nothing")
+
+
+def _add_permissions(command: argparse.ArgumentParser) -> None:
+    _add_target(command)
+    command.add_argument("--user", required=True, metavar="NAME", help="the database user of the login")
+    command.add_argument(
+        "--target-table",
+        required=True,
+        nargs=2,
+        action="append",
+        metavar=("SCHEMA", "TABLE"),
+        help="a target table; give it once for each",
+    )
+    command.add_argument(
+        "--create-target",
+        action="store_true",
+        help="the deliveries may make their tables (options.create_target): GRANTs on their schemas",
+    )
+
+
+GROUP = Group(
+    "target",
+    "make a SQL Server database ready for deliveries",
+    (
+        Command(
+            "init",
+            "create our schemas and tables, and the database's identity",
+            "Create two schemas, three tables and the identity of the database. What is there stays: run it "
+            "again at will. With --print it only prints the script, for an administrator's own tool. "
+            "Exit code: 0 done or printed, 2 refused, wrong usage, or not reached.",
+            _add_init,
+            run_init,
+        ),
+        Command(
+            "permissions",
+            "print the GRANTs that a delivery needs",
+            "Print the GRANTs that the login of a delivery needs, nothing else. Nothing is opened. "
+            "Exit code: 0 printed, 2 wrong usage.",
+            _add_permissions,
+            run_permissions,
+        ),
+    ),
+)

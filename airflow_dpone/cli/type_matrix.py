@@ -5,28 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
-from typing import Any
 
-from airflow_dpone.cli.db import Answer
-
-
-def add_to(commands: Any) -> None:
-    """Adds ``types`` to the tree."""
-    command = commands.add_parser(
-        "types",
-        help="print the matrix of types, or say whether one pair is exact",
-        description="Print the matrix of types; with --source and --target, say whether that pair is exact. "
-        "Opens nothing. Exit code: 0 printed, or the pair is admitted; 1 the pair is refused; 2 wrong usage.",
-    )
-    command.add_argument(
-        "--source", metavar="TYPE", help="a ClickHouse type, e.g. 'Nullable(Decimal(38, 10))'"
-    )
-    command.add_argument("--target", metavar="TYPE", help="a SQL Server type, e.g. 'decimal(38,10)'")
-    command.add_argument("--not-null", action="store_true", help="the target column is NOT NULL")
-    command.add_argument(
-        "--fail-on-null", action="store_true", help="as the route's options.fail_on_null=True"
-    )
-    command.set_defaults(run=run_types, wrong_usage=command.error)
+from airflow_dpone.cli.commands import Answer, Command
 
 
 def run_types(chosen: argparse.Namespace) -> Answer:
@@ -87,3 +67,25 @@ def _table(title: str, rows: Iterable[tuple[str, str]]) -> None:
     width = max(len(name) for name, _ in listed)
     lines = [title, "", *(f"  {name:{width}}  {text}" for name, text in listed), ""]
     print("\n".join(lines), file=sys.stderr)
+
+
+def _add_types(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--source", metavar="TYPE", help="a ClickHouse type, e.g. 'Nullable(Decimal(38, 10))'"
+    )
+    command.add_argument("--target", metavar="TYPE", help="a SQL Server type, e.g. 'decimal(38,10)'")
+    command.add_argument("--not-null", action="store_true", help="the target column is NOT NULL")
+    command.add_argument(
+        "--fail-on-null", action="store_true", help="as the route's options.fail_on_null=True"
+    )
+    command.set_defaults(wrong_usage=command.error)
+
+
+COMMAND = Command(
+    "types",
+    "print the matrix of types, or say whether one pair is exact",
+    "Print the matrix of types; with --source and --target, say whether that pair is exact. Opens nothing. "
+    "Exit code: 0 printed, or the pair is admitted; 1 the pair is refused; 2 wrong usage.",
+    _add_types,
+    run_types,
+)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import airflow.settings  # noqa: F401 - its log handlers keep the stdout of this moment, not that of one test
 import pytest
 
 from airflow_dpone.cli.arguments import main
