@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_dpone.errors import ConfigurationError, Problem
+
+EMBEDDED_TYPE = "dponeembedded"
+ENGINES = ("chdb", "duckdb")
+"""What an embedded source and an embedded target are."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +43,34 @@ def read_connection(conn_id: str, field: str) -> AirflowConnection:
     try:
         found = Connection.get(conn_id)
     except AirflowNotFoundException:
-        text = (
-            f"Airflow has no connection {conn_id!r} here; make it, or give a URI (outside of a task only "
-            "those of the environment and of secrets backends are seen, not those in Airflow's database)"
-        )
-        raise ConfigurationError.of([Problem("dpone.config.connection", field, text)]) from None
+        raise _missing(conn_id, field) from None
+    read = _read(found, conn_id, field)
+    mask_secret(read.password)
+    mask_secret(dict(read.extra))
+    return read
+
+
+async def async_read_connection(conn_id: str, field: str) -> AirflowConnection:
+    """The same inside an event loop, which it does not block: for the triggerer. Airflow masks it."""
+    from airflow.sdk import Connection
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    try:
+        found = await Connection.async_get(conn_id)
+    except AirflowNotFoundException:
+        raise _missing(conn_id, field) from None
+    return _read(found, conn_id, field)
+
+
+def _missing(conn_id: str, field: str) -> ConfigurationError:
+    text = (
+        f"Airflow has no connection {conn_id!r} here (a program of its own, which is no task and no command, "
+        "sees those of the environment and of secrets backends, not those in Airflow's database)"
+    )
+    return ConfigurationError.of([Problem("dpone.config.connection", field, text)])
+
+
+def _read(found: Any, conn_id: str, field: str) -> AirflowConnection:
     try:
         extra = json.loads(found.extra) if found.extra else {}
     except ValueError:
@@ -50,8 +78,6 @@ def read_connection(conn_id: str, field: str) -> AirflowConnection:
     if not isinstance(extra, Mapping):
         text = f"the extra of connection {conn_id!r} is no JSON object"
         raise ConfigurationError.of([Problem("dpone.config.connection", field, text)])
-    mask_secret(found.password)
-    mask_secret(dict(extra))
     return AirflowConnection(
         conn_id=conn_id,
         conn_type=found.conn_type or "",
@@ -62,3 +88,28 @@ def read_connection(conn_id: str, field: str) -> AirflowConnection:
         schema=found.schema or "",
         extra=extra,
     )
+
+
+def embedded_path(found: AirflowConnection, engine: str) -> str:
+    """The absolute path in a connection of type ``dponeembedded``: of chDB's directory, or DuckDB's file.
+
+    :param engine: the one that is needed, of :data:`ENGINES`.
+    :raises ConfigurationError: ``dpone.config.connection``: every problem of it.
+    """
+    texts = []
+    unknown = sorted(set(found.extra) - {"engine"})
+    if unknown:
+        texts.append(f"its extra {', '.join(unknown)} is not known; there is engine")
+    named = found.extra.get("engine")
+    if named not in ENGINES:
+        texts.append(f"its extra engine must be one of {', '.join(ENGINES)}")
+    elif named != engine:
+        texts.append(f"its engine is {named}; here {engine} is needed")
+    if not os.path.isabs(found.host) or found.host == "/":
+        texts.append("its host must be the absolute path of chDB's directory, or of DuckDB's file")
+    if any((found.port, found.login, found.password, found.schema)):
+        texts.append("an engine in process has no port, login, password or schema")
+    if texts:
+        where = f"connection {found.conn_id}"
+        raise ConfigurationError.of([Problem("dpone.config.connection", where, text) for text in texts])
+    return found.host

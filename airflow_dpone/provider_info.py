@@ -38,6 +38,59 @@ _OPTIONS = {
     },
 }
 
+_SSL_MODES = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
+_CONNECTION_TYPES = [
+    {
+        "connection-type": "dponejournal",
+        "hook-class-name": "airflow_dpone.hooks.journal.JournalHook",
+        "hook-name": "dpone journal",
+        "ui-field-behaviour": {
+            "hidden-fields": [],
+            "relabeling": {"host": "Host, or path of a SQLite file", "schema": "Database"},
+            "placeholders": {
+                "host": "db.example, or /var/lib/dpone/journal.db",
+                "port": "5432",
+                "login": "of a server only",
+                "schema": "of a server only",
+            },
+        },
+        "conn-fields": {
+            "sslmode": {
+                "label": "TLS (sslmode)",
+                "description": "verify-full across a network; empty is libpq's own default",
+                "schema": {"type": ["string", "null"], "enum": [*_SSL_MODES, None]},
+            },
+            "sslrootcert": {
+                "label": "Certificate authority (sslrootcert)",
+                "description": "Path of a file on each worker",
+                "schema": {"type": ["string", "null"]},
+            },
+            "options": {
+                "label": "Schema of the tables (options)",
+                "description": "-csearch_path=NAME, or nothing",
+                "schema": {"type": ["string", "null"]},
+            },
+        },
+    },
+    {
+        "connection-type": "dponeembedded",
+        "hook-class-name": "airflow_dpone.hooks.embedded.EmbeddedHook",
+        "hook-name": "dpone embedded engine",
+        "ui-field-behaviour": {
+            "hidden-fields": ["schema", "port", "login", "password"],
+            "relabeling": {"host": "Path"},
+            "placeholders": {"host": "/data/shop, or /data/warehouse.duckdb"},
+        },
+        "conn-fields": {
+            "engine": {
+                "label": "Engine",
+                "description": "chdb: a directory, as a source. duckdb: a file, as a target.",
+                "schema": {"type": "string", "enum": ["chdb", "duckdb"]},
+            },
+        },
+    },
+]
+
 
 def get_provider_info() -> dict[str, Any]:
     """The provider's description, in the form that Airflow's providers manager validates.
@@ -48,6 +101,7 @@ def get_provider_info() -> dict[str, Any]:
         "package-name": "airflow-dpone",
         "name": "dpone",
         "description": "Delivers windows from ClickHouse to SQL Server, with proof.",
+        "connection-types": _CONNECTION_TYPES,
         "cli": ["airflow_dpone.cli.airflow_group.get_cli_commands"],
         "config": {
             "dpone": {

@@ -17,6 +17,7 @@ from airflow_dpone.errors import ConfigurationError, Problem
 from airflow_dpone.settings import TARGET_SCHEMES, Route, check_uri, uri_path
 
 if TYPE_CHECKING:
+    from airflow_dpone.connections import AirflowConnection
     from airflow_dpone.delivery.ports import (
         JournalPort,
         Observer,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from airflow_dpone.delivery.records import DeliveryResult, Plan, Requester
     from airflow_dpone.delivery.window import Window
     from airflow_dpone.journal.address import JournalAddress
-    from airflow_dpone.target_embedded.target import EmbeddedTarget
     from airflow_dpone.target_sqlserver.connection import SqlServerConnection
 
 
@@ -177,25 +177,27 @@ def route_problems(route: Route, window: Window) -> list[Problem]:
     """What can be told of a route and a window without opening anything."""
     from airflow_dpone.delivery.planning import request_problems
 
-    problems = request_problems(route, window, "embedded" if _is_embedded(route.target) else "tds")
-    for look in (lambda: _source(route), lambda: _target(route.target)):
-        try:
-            look()
-        except ConfigurationError as error:
-            problems += error.problems
-    return problems
+    problems: list[Problem] = []
+    backend = "tds"
+    try:
+        backend = _target_and_writer(route)[1].backend
+    except ConfigurationError as error:
+        problems += error.problems
+    try:
+        _source(route)
+    except ConfigurationError as error:
+        problems = [*error.problems, *problems]
+    return [*request_problems(route, window, backend), *problems]
 
 
-def _endpoint(field: str, value: str, scheme: str) -> str:
-    """The path of an embedded engine's URI."""
-    if "://" not in value:
-        text = (
-            f"{value!r} is no URI: use {scheme}:///absolute/path (connection ids come with a later version)"
-        )
-        raise ConfigurationError.of([Problem("dpone.config.uri", field, text)])
-    if urlsplit(value).scheme != scheme:
-        raise ConfigurationError.of([Problem("dpone.config.uri", field, f"use {scheme}:///absolute/path")])
-    return uri_path(value)
+def _embedded_path(field: str, value: str, engine: str) -> tuple[str | None, AirflowConnection | None]:
+    """The path of this engine, if a URI or a connection names one; else None, and the connection."""
+    from airflow_dpone.connections import EMBEDDED_TYPE, embedded_path, read_connection
+
+    if "://" in value:
+        return (uri_path(value) if urlsplit(value).scheme == engine else None), None
+    found = read_connection(value, field)
+    return (embedded_path(found, engine) if found.conn_type == EMBEDDED_TYPE else None), found
 
 
 def _source(route: Route) -> SourcePort:
@@ -204,25 +206,17 @@ def _source(route: Route) -> SourcePort:
 
     options = route.options
     admission = Admission(options.allow_ttl, options.accept_unseen_row_policies)
-    if urlsplit(route.source).scheme == "chdb":
+    path, connection = _embedded_path("source", route.source, "chdb")
+    if path is not None:
         from airflow_dpone.source_clickhouse.embedded import EmbeddedSource
 
-        path = _endpoint("source", route.source, "chdb")
         return EmbeddedSource(path, lock_wait_sec=options.embedded_lock_wait_sec, admission=admission)
     from airflow_dpone.source_clickhouse.address import ServerAddress
     from airflow_dpone.source_clickhouse.reader import ServerSource
 
-    if "://" in route.source:
-        address = ServerAddress.of_uri(route.source)
-    else:
-        from airflow_dpone.connections import read_connection
-
-        address = ServerAddress.of_connection(read_connection(route.source, "source"))
-    return ServerSource(address, admission=admission)
-
-
-def _is_embedded(target: str) -> bool:
-    return urlsplit(target).scheme == "duckdb"
+    if connection is None:
+        return ServerSource(ServerAddress.of_uri(route.source), admission=admission)
+    return ServerSource(ServerAddress.of_connection(connection), admission=admission)
 
 
 def sql_server(target: str) -> SqlServerConnection:
@@ -230,13 +224,17 @@ def sql_server(target: str) -> SqlServerConnection:
 
     :raises ConfigurationError: every problem of it.
     """
-    from airflow_dpone.target_sqlserver.connection import SqlServerConnection
-
-    if "://" in target:
-        return SqlServerConnection.of_uri(target)
     from airflow_dpone.connections import read_connection
 
-    return SqlServerConnection.of_connection(read_connection(target, "target"))
+    return _sql_server(target, None if "://" in target else read_connection(target, "target"))
+
+
+def _sql_server(target: str, connection: AirflowConnection | None) -> SqlServerConnection:
+    from airflow_dpone.target_sqlserver.connection import SqlServerConnection
+
+    if connection is None:
+        return SqlServerConnection.of_uri(target)
+    return SqlServerConnection.of_connection(connection)
 
 
 def initialise_target(where: SqlServerConnection) -> str:
@@ -260,28 +258,28 @@ def _checked(target: str) -> str:
 
 def _target(target: str) -> TargetPort:
     """The closed target. An Airflow connection is read for it; nothing else is opened."""
-    if _is_embedded(target):
-        return _embedded_target(target)
+    path, connection = _embedded_path("target", target, "duckdb")
+    if path is not None:
+        from airflow_dpone.target_embedded.target import EmbeddedTarget
+
+        return EmbeddedTarget(path)
     from airflow_dpone.target_sqlserver.target import SqlServerTarget
 
-    return SqlServerTarget(sql_server(target))
-
-
-def _embedded_target(target: str, lock_wait_sec: float = 30.0) -> EmbeddedTarget:
-    from airflow_dpone.target_embedded.target import EmbeddedTarget
-
-    return EmbeddedTarget(_endpoint("target", target, "duckdb"), lock_wait_sec=lock_wait_sec)
+    return SqlServerTarget(_sql_server(target, connection))
 
 
 def _target_and_writer(route: Route) -> tuple[TargetPort, WriterPort]:
     """An embedded target writes itself; a server's writer has sessions and processes of its own."""
-    if _is_embedded(route.target):
-        embedded = _embedded_target(route.target, route.options.embedded_lock_wait_sec)
+    path, connection = _embedded_path("target", route.target, "duckdb")
+    if path is not None:
+        from airflow_dpone.target_embedded.target import EmbeddedTarget
+
+        embedded = EmbeddedTarget(path, lock_wait_sec=route.options.embedded_lock_wait_sec)
         return embedded, embedded
     from airflow_dpone.bulk_writer.writer import TdsWriter
     from airflow_dpone.target_sqlserver.target import SqlServerTarget
 
-    where = sql_server(route.target)
+    where = _sql_server(route.target, connection)
     return SqlServerTarget(where), TdsWriter(where)
 
 

@@ -24,18 +24,24 @@ def _for_airflow(node: Group | Command) -> Any:
 
     if isinstance(node, Group):
         return GroupCommand(node.name, node.help, [_for_airflow(command) for command in node.commands])
+    command = node
 
     class Arguments(Arg):
         """All of the command's arguments: it adds them itself, groups and defaults too."""
 
         def add_to_parser(self, parser: argparse.ArgumentParser) -> None:
-            node.add_arguments(parser)
-            parser.set_defaults(run=node.run)
+            command.add_arguments(parser)
+            parser.set_defaults(run=command.run, in_airflow=True)
 
     # Airflow sorts by the flag and uses nothing else of it.
-    return ActionCommand(node.name, node.help, run_and_exit, (Arguments(("--own",)),), node.description)
+    own: Any = Arguments
+    return ActionCommand(command.name, command.help, run_and_exit, (own(("--own",)),), command.description)
 
 
 def run_and_exit(chosen: argparse.Namespace) -> None:
-    """Runs the command; its exit code becomes that of ``airflow``."""
+    """Runs the command; its exit code becomes that of ``airflow``. Airflow logs to stdout, which is for the
+    answer."""
+    from airflow.cli.utils import redirect_stdout_log_handlers_to_stderr
+
+    redirect_stdout_log_handlers_to_stderr()
     sys.exit(run(chosen))

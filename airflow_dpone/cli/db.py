@@ -23,7 +23,7 @@ def run_migrate(chosen: argparse.Namespace) -> Answer:
     address = address_of(chosen)
     if chosen.sql:
         return 0, script(address)
-    found = migrate(address, host=chosen.host_id)
+    found = migrate(address, host=host_id_of(chosen))
     print(f"The journal {found.journal} is at revision {found.revision}.", file=sys.stderr)
     return 0, found.to_json()
 
@@ -47,8 +47,8 @@ def run_status(chosen: argparse.Namespace) -> Answer:
 
 
 def add_journal(command: argparse.ArgumentParser) -> None:
-    """The arguments that name the journal: exactly one of the two."""
-    where = command.add_mutually_exclusive_group(required=True)
+    """The arguments that name the journal: one of the two, or Airflow's configuration does."""
+    where = command.add_mutually_exclusive_group()
     where.add_argument(
         "--journal",
         metavar="URL_OR_PATH",
@@ -58,7 +58,7 @@ def add_journal(command: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--journal-conn-id",
         metavar="CONN_ID",
-        help="the Airflow connection of the journal, from the environment or a secrets backend",
+        help="the Airflow connection of the journal; default: [dpone] journal_conn_id",
     )
 
 
@@ -72,8 +72,8 @@ def _add_migrate(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--host-id",
         metavar="ID",
-        help="the machine that a SQLite journal belongs to; default: /etc/machine-id, else the host name. "
-        "A container whose journal outlives it needs one that stays the same.",
+        help="the machine that a SQLite journal belongs to; default: [dpone] host_id, /etc/machine-id, "
+        "or the host name. A container whose journal outlives it needs one that stays the same.",
     )
 
 
@@ -81,10 +81,11 @@ def address_of(chosen: argparse.Namespace) -> JournalAddress:
     """The journal that was named. Raises ConfigurationError."""
     from airflow_dpone.journal.address import JournalAddress, holds_password
 
-    if chosen.journal_conn_id is not None:
+    if chosen.journal is None:
+        from airflow_dpone.airflow_config import journal_conn_id
         from airflow_dpone.hooks.journal import journal_address
 
-        return journal_address(chosen.journal_conn_id)
+        return journal_address(chosen.journal_conn_id or journal_conn_id())
     if holds_password(chosen.journal):
         raise ConfigurationError(
             "dpone.config.secret_in_uri",
@@ -92,6 +93,16 @@ def address_of(chosen: argparse.Namespace) -> JournalAddress:
             next_action="Leave the password to PGPASSFILE or PGPASSWORD, or use --journal-conn-id.",
         )
     return JournalAddress.of(chosen.journal)
+
+
+def host_id_of(chosen: argparse.Namespace) -> str | None:
+    """This machine, as it was named. Airflow's configuration is asked only where Airflow takes part: the
+    program with a path or URL works without it."""
+    if chosen.host_id or (chosen.journal is not None and not getattr(chosen, "in_airflow", False)):
+        return str(chosen.host_id) if chosen.host_id else None
+    from airflow_dpone import airflow_config
+
+    return airflow_config.host_id()
 
 
 GROUP = Group(

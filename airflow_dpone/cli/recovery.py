@@ -69,11 +69,11 @@ def _name(done: Recovery) -> str:
 
 
 def _places(chosen: argparse.Namespace) -> Places:
+    from airflow_dpone import airflow_config
     from airflow_dpone.call_checks import Places
-    from airflow_dpone.wiring import default_spool
 
-    spool = chosen.spool or default_spool()
-    return Places(address_of(chosen), spool, chosen.host_id, chosen.spool_conn_id)
+    spool = chosen.spool or airflow_config.spool_path()
+    return Places(address_of(chosen), spool, chosen.host_id or airflow_config.host_id(), chosen.spool_conn_id)
 
 
 def _add_places(command: argparse.ArgumentParser) -> None:
@@ -85,10 +85,12 @@ def _add_places(command: argparse.ArgumentParser) -> None:
         help="the target: its URI, or the id of its Airflow connection",
     )
     command.add_argument(
-        "--spool", metavar="PATH_OR_URL", help="the deliveries' spool; default: <AIRFLOW_HOME>/dpone/spool"
+        "--spool", metavar="PATH_OR_URL", help="the deliveries' spool; default: [dpone] spool_path"
     )
     command.add_argument("--spool-conn-id", metavar="ID", help="Airflow connection of a spool's URL")
-    command.add_argument("--host-id", metavar="ID", help="this machine, as for the deliveries")
+    command.add_argument(
+        "--host-id", metavar="ID", help="this machine, as for the deliveries; default: [dpone] host_id"
+    )
     command.add_argument("--yes", action="store_true", help="do it; without, only say what would be done")
 
 

@@ -41,6 +41,10 @@ with DAG("wrong", schedule=None):
         spool="s3://me:hunter2@bucket/x")))
 with DAG("by_connection", schedule=daily):
     DeliverWindowOperator(task_id="deliver", **(ROUTE | dict(journal=None, journal_conn_id="my_journal")))
+with DAG("all_by_connection", schedule=daily):
+    DeliverWindowOperator(task_id="deliver", **(ROUTE | dict(
+        source="my_shop", source_name="chdb", target="my_warehouse", journal=None,
+        journal_conn_id="my_journal")))
 with DAG("two_journals", schedule=daily):
     DeliverWindowOperator(task_id="deliver", **(ROUTE | dict(journal_conn_id="nobody", deadline_sec=0)))
 with DAG("no_connection", schedule=daily):
@@ -109,6 +113,20 @@ class TestDagRuns:
         assert state == "success"
         assert result["rows"] == 12
 
+    def test_connections_name_the_embedded_engines_too(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, kind, host, extra in (
+            ("MY_JOURNAL", "dponejournal", f"{home}/journal.db", {}),
+            ("MY_SHOP", "dponeembedded", f"{home}/shop", {"engine": "chdb"}),
+            ("MY_WAREHOUSE", "dponeembedded", f"{home}/warehouse.duckdb", {"engine": "duckdb"}),
+        ):
+            named = json.dumps({"conn_type": kind, "host": host, "extra": extra})
+            monkeypatch.setenv(f"AIRFLOW_CONN_{name}", named)
+        state, _, result = run_dag("all_by_connection", datetime(2026, 3, 3, tzinfo=UTC))
+        assert state == "success"
+        assert (result["rows"], result["deleted_rows"]) == (12, 12)
+
     @pytest.mark.parametrize(
         ("dag_id", "said"),
         [
@@ -116,7 +134,7 @@ class TestDagRuns:
                 "two_journals",
                 ["2 problems", "journal_conn_id: give journal or journal_conn_id", "deadline_sec:"],
             ),
-            ("no_connection", ["1 problem", "journal_conn_id: there is no connection 'nobody'"]),
+            ("no_connection", ["1 problem", "journal_conn_id: Airflow has no connection 'nobody'"]),
         ],
     )
     def test_a_journal_that_is_not_named_once_fails_at_once(

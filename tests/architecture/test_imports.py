@@ -29,7 +29,8 @@ LAYERS = (
     ("bulk_writer",),
     ("call_checks",),
     ("wiring",),
-    ("hooks", "airflow_config"),
+    ("airflow_config",),
+    ("hooks",),
     ("triggers",),
     ("operators", "sensors", "cli", "ui"),
 )
@@ -67,7 +68,7 @@ ALLOWED = {
     "pyodbc": ("target_sqlserver", "bulk_writer"),
     "mssql_python": ("bulk_writer.child_tds",),
     "mssql_py_core": ("bulk_writer.child_tds",),
-    "subprocess": ("bulk_writer.supervisor", "wire.encoder_process"),
+    "subprocess": ("bulk_writer.supervisor", "wire.encoder_process", "hooks.embedded"),
     "multiprocessing": ("bulk_writer.supervisor",),
     "pandas": (),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,28 @@ def test_a_server_has_a_writer_of_its_own() -> None:
     target, writer = wiring._target_and_writer(route)
     assert isinstance(target, SqlServerTarget)
     assert isinstance(writer, TdsWriter)
+
+
+def test_a_connection_may_name_an_embedded_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def named(conn_id: str, host: str, engine: str) -> None:
+        stored = json.dumps({"conn_type": "dponeembedded", "host": host, "extra": {"engine": engine}})
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id}", stored)
+
+    named("SHOP", "/data/shop", "chdb")
+    named("WAREHOUSE", "/data/warehouse.duckdb", "duckdb")
+    route = Route(**{**ROUTE, "source": "shop", "target": "warehouse"})
+    target, writer = wiring._target_and_writer(route)
+    assert target is writer
+    assert target.path == "/data/warehouse.duckdb"
+    assert route.effective_source_name == "shop"
+    assert refused(tmp_path, {"source": "shop", "target": "warehouse", "writer": "tds"}) == {
+        "writer": "dpone.config.writer"
+    }
+    swapped = refused(tmp_path, {"source": "warehouse", "target": "shop"})
+    assert swapped == {
+        "connection warehouse": "dpone.config.connection",
+        "connection shop": "dpone.config.connection",
+    }
 
 
 def test_a_requester_has_all_its_names() -> None:

@@ -195,6 +195,10 @@ def test_a_connection_names_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"conn_type": "sqlite"}, "memory forgets"),
         ({"conn_type": "sqlite", "host": "journal.db"}, "absolute path"),
         ({"conn_type": "postgres", "host": "db", "password": "hunter2"}, "no database"),
+        ({"conn_type": "dponejournal", "host": "journal.db"}, "no database"),
+        ({"conn_type": "dponejournal"}, "no database"),
+        ({"conn_type": "dponejournal", "host": "/j.db", "password": "hunter2"}, "path of a SQLite file"),
+        ({"conn_type": "dponejournal", "host": "/j.db", "schema": "journal"}, "path of a SQLite file"),
         (
             {"conn_type": "postgres", "schema": "x", "extra": {"options": "-c fsync=off hunter2"}},
             "search_path",
@@ -207,8 +211,27 @@ def test_a_connection_that_is_no_journal(
     with pytest.raises(ConfigurationError, match=said) as caught:
         connection(monkeypatch, **fields)
     (problem,) = caught.value.problems
-    assert (problem.code, problem.where) == ("dpone.config.field", "journal_conn_id")
+    assert (problem.code, problem.where) == ("dpone.config.connection", "journal_conn_id")
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"host": "/data/journal.db"}, "/data/journal.db"),
+        ({"host": "db", "schema": "journal", "login": "me"}, "postgresql://me@db/journal"),
+        ({"host": "db", "schema": "j", "extra": {"sslmode": "require"}}, "postgresql://db/j?sslmode=require"),
+        # What the form leaves empty is not said.
+        ({"host": "db", "schema": "j", "extra": {"sslmode": None, "options": ""}}, "postgresql://db/j"),
+        ({"schema": "j", "extra": {"host": "/run/postgresql"}}, "postgresql:///j?host=%2Frun%2Fpostgresql"),
+    ],
+)
+def test_a_connection_of_our_own_type_names_a_file_or_a_server(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, object], shown: str
+) -> None:
+    address = connection(monkeypatch, conn_type="dponejournal", **fields)
+    assert str(address) == shown
+    assert address.conn_id == "my_journal"
 
 
 def test_a_connection_that_is_not_there() -> None:

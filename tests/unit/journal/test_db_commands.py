@@ -103,14 +103,14 @@ def test_a_file_may_be_named_by_a_connection(
     assert run(capsys, "db", "migrate", "--journal-conn-id", "my_journal")[0] == 0
     assert run(capsys, "db", "status", "--journal", str(path))[0] == 0
     code, document, err = run(capsys, "db", "status", "--journal-conn-id", "nobody")
-    assert (code, document["code"]) == (2, "dpone.config.field")
+    assert (code, document["code"]) == (2, "dpone.config.connection")
     assert "'nobody'" in err
 
 
 BOTH = ["db", "status", "--journal", "/x", "--journal-conn-id", "x"]
 
 
-@pytest.mark.parametrize("arguments", [[], ["db"], ["db", "status"], ["db", "drop"], ["other"], BOTH])
+@pytest.mark.parametrize("arguments", [[], ["db"], ["db", "drop"], ["other"], BOTH])
 def test_wrong_usage_is_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
