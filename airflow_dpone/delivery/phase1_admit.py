@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from airflow_dpone.delivery import identity, new_table, recover
+from airflow_dpone.delivery import drift, identity, new_table, recover
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.finished import finished_result
@@ -206,6 +206,7 @@ def freeze_plan(run: DeliveryRun) -> None:
     if run.history is not None and run.state not in (S.PLANNED, S.EXTRACTED, S.STAGED, S.PREPARED):
         return
     if run.history is not None and run.state is not S.PLANNED:
+        drift.refuse(run)
         _name_changes(run)
         return
     _check_space(run)

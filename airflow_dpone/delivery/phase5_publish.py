@@ -7,7 +7,7 @@ is UNKNOWN and goes to the probe (``recover``). Nothing unknown is ever sent aga
 
 from __future__ import annotations
 
-from airflow_dpone.delivery import identity, recover
+from airflow_dpone.delivery import drift, identity, recover
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.owned import is_there
@@ -66,6 +66,9 @@ def settle_outcome(run: DeliveryRun, outcome: tr.PublishOutcome) -> None:
         code = outcome.code or "dpone.publish.failed"
         run.record((S.PREPARED, recover.not_effective(run, "rolled_back", code, outcome.error_number)))
         text = outcome.detail or "the target refused the publication"
+        if code == "dpone.publish.target_changed":
+            told = drift.explained(run.frozen, run.ports.target)
+            text = f"{text}: {told}" if told else text
         raise error_of(code, f"{text}; rolled back, nothing changed", error_number=outcome.error_number)
     else:
         recover.settle_publication(run)

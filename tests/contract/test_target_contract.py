@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 
+from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.drift import differences
 from airflow_dpone.delivery.identity import key_of
+from airflow_dpone.delivery.planning import map_columns
 from airflow_dpone.delivery.ports import Deadline
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import (
@@ -28,6 +31,7 @@ from airflow_dpone.errors import (
     TargetBusy,
 )
 from airflow_dpone.quality_settings import TableCheck
+from airflow_dpone.settings import Route
 from airflow_dpone.wire.digest import DigestSum
 from tests.contract.target_cases import (
     AMOUNT,
@@ -145,6 +149,68 @@ def test_a_view_is_no_target(lab: Lab) -> None:
             "dpone.target.not_a_table",
             lambda: target.identify(SCHEMA, "seen", initialise=True),
         )
+
+
+# ---- a table that changed -------------------------------------------------------------------------
+
+CHANGED = (
+    Column("id", "Int64", "int"),
+    Column("name", "Nullable(String)", "nvarchar(10)", True),
+    Column("ts", "Nullable(DateTime64(3))", "datetime2(3)", False),
+    Column("added", "Int64", "bigint", False),
+)
+
+
+def test_every_change_of_the_columns_is_told_exactly_and_at_once(lab: Lab) -> None:
+    with lab.open() as target:
+        before = target.describe(SCHEMA, "orders")
+        assert differences(before.columns, target.describe(SCHEMA, "orders").columns) == []
+    lab.drop_table("orders")
+    lab.create_table("orders", CHANGED)
+    with lab.open() as target:
+        after = target.describe(SCHEMA, "orders")
+    assert after.fingerprint != before.fingerprint
+    assert differences(before.columns, after.columns) == [
+        "amount is gone (it was decimal(18,2) NULL)",
+        "added is new (bigint NOT NULL)",
+        "id is int NOT NULL, planned as bigint NOT NULL",
+        "name is nvarchar(10) NULL, planned as nvarchar(20) NULL",
+        "ts is datetime2(3) NOT NULL, planned as datetime2(3) NULL",
+    ]
+
+
+def test_columns_in_another_order_are_another_table(lab: Lab) -> None:
+    with lab.open() as target:
+        before = target.describe(SCHEMA, "orders")
+    lab.drop_table("orders")
+    lab.create_table("orders", (TS, *ORDERS[:-1]))
+    with lab.open() as target:
+        after = target.describe(SCHEMA, "orders")
+    (text,) = differences(before.columns, after.columns)
+    assert text.endswith("another order: ts, id, name, amount; planned as id, name, amount, ts")
+
+
+def test_a_new_plan_refuses_every_column_that_does_not_fit_at_once(lab: Lab) -> None:
+    """Missing, too much, of another type, without room for NULL: one error, before anything."""
+    lab.drop_table("orders")
+    lab.create_table("orders", CHANGED)
+    columns = tuple(r.SourceColumn(c.name, c.source) for c in ORDERS)
+    source = r.SourceTable("shop", "orders", "", "MergeTree", columns, {})
+    route = Route(
+        source="chdb:///s",
+        source_table=("shop", "orders"),
+        target="duckdb:///t",
+        target_table=(SCHEMA, "orders"),
+        window_column="ts",
+    )
+    with lab.open() as target:
+        mapping = map_columns(route, source, target.describe(SCHEMA, "orders"))
+    assert sorted((problem.code, problem.where) for problem in mapping.problems) == [
+        ("dpone.config.unknown_column", "amount"),
+        ("dpone.types.nullability", "ts"),
+        ("dpone.types.pair", "id"),
+        ("dpone.types.unmapped_target_column", "added"),
+    ]
 
 
 # ---- a table that is missing ----------------------------------------------------------------------

@@ -1,0 +1,65 @@
+"""What changed in the target's columns since the plan was frozen: exactly, and all of it at once.
+
+A delivery never follows a change: it ends before anything is published, with the difference, and the next
+call plans with the table as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.planning import FrozenPlan
+from airflow_dpone.delivery.ports import TargetPort
+from airflow_dpone.delivery.run import DeliveryRun
+from airflow_dpone.errors import ConfigurationError, DponeError, TargetRejected
+
+
+def differences(planned: Sequence[tr.TargetColumn], found: Sequence[tr.TargetColumn]) -> list[str]:
+    """One sentence for each column that is not as it was planned; empty when all are, in the same order."""
+    then, now = {c.name: c for c in planned}, {c.name: c for c in found}
+    texts = [f"{c.name} is gone (it was {_kind(c)})" for c in planned if c.name not in now]
+    texts += [f"{c.name} is new ({_kind(c)})" for c in found if c.name not in then]
+    for name, before in then.items():
+        after = now.get(name)
+        if after is not None and after != before:
+            texts.append(f"{name} is {_kind(after)}, planned as {_kind(before)}")
+    if not texts and [*then] != [*now]:
+        texts.append(f"the columns stand in another order: {', '.join(now)}; planned as {', '.join(then)}")
+    return texts
+
+
+def _kind(column: tr.TargetColumn) -> str:
+    return f"{column.type} {'NULL' if column.nullable else 'NOT NULL'}"
+
+
+def planned_columns(plan: FrozenPlan) -> list[tr.TargetColumn]:
+    """The target's columns as the plan has them."""
+    return [
+        tr.TargetColumn(c.wire.name, c.wire.pair.target_type, c.wire.pair.target_nullable)
+        for c in plan.columns
+    ]
+
+
+def refuse(run: DeliveryRun) -> None:
+    """For a delivery that goes on with its frozen plan. Raises TargetRejected with every difference."""
+    plan = run.frozen
+    found = run.ports.target.describe(plan.target.schema, plan.target.table)
+    if found.fingerprint == plan.target.fingerprint:
+        return
+    told = differences(planned_columns(plan), found.columns) or ["a column that is not delivered changed"]
+    name = f"{plan.target.schema}.{plan.target.table}"
+    raise TargetRejected(
+        "dpone.target.drift", f"The columns of {name} changed after the plan was made: {'; '.join(told)}."
+    )
+
+
+def explained(plan: FrozenPlan, target: TargetPort) -> str:
+    """For a publication that the table made impossible: how it differs now; empty when nobody can tell."""
+    try:
+        found = target.describe(plan.target.schema, plan.target.table)
+    except ConfigurationError:
+        return "the table is gone"
+    except DponeError:
+        return ""
+    return "; ".join(differences(planned_columns(plan), found.columns))
