@@ -260,6 +260,8 @@ def plan_delivery(run: DeliveryRun, generation: int) -> FrozenPlan:
     scope = identity.route_scope(route.effective_source_name, *route.source_table, route.window_column)
     with ports.source:
         source, target, mapping = introspect(ports.source, ports.target, route)
+        for seen in target.observations:
+            log.info("observed at the target, nothing is reserved: %s", seen)
         query, unfit = compile_query(ports.source, route, window, source, mapping)
     problems = [*mapping.problems, *unfit]
     if route.window_column is None or route.window_column in {c.name for c in source.columns}:

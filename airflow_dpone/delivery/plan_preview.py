@@ -61,7 +61,14 @@ def preview(
     if found.installation_id is None:
         warnings = (*warnings, NOT_INITIALISED)
     return r.Plan(
-        route, window, _columns(mapping), tuple(problems), statements, table.estimated_rows, warnings
+        route,
+        window,
+        _columns(mapping),
+        tuple(problems),
+        statements,
+        table.estimated_rows,
+        warnings,
+        into.observations,
     )
 
 

@@ -143,6 +143,8 @@ class Plan:
     :param refusals: everything that ``deliver`` would refuse; empty when it would start.
     :param statements: SQL by name, as it would be sent.
     :param estimated_rows: rows of the window as the source estimates it, or None.
+    :param observations: of the target, true only for now: room in data and log, how readers fare. Nothing is
+        reserved.
     """
 
     route: Route
@@ -152,6 +154,7 @@ class Plan:
     statements: Mapping[str, str]
     estimated_rows: int | None
     warnings: tuple[str, ...]
+    observations: tuple[str, ...] = ()
 
 
 # ---- the source -------------------------------------------------------------

@@ -66,11 +66,16 @@ class TargetColumn:
 
 @dataclass(frozen=True)
 class TargetTable:
-    """What introspection found. ``problems`` are refusals, e.g. a column kind that cannot be written."""
+    """What introspection found.
+
+    :param problems: refusals, e.g. a column kind that cannot be written. :param warnings: worth a decision.
+    :param observations: worth knowing, true only for now: room in data and log, how readers fare.
+    """
 
     columns: tuple[TargetColumn, ...]
     problems: tuple[Problem, ...] = ()
     warnings: tuple[str, ...] = ()
+    observations: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.errors import Problem
-from airflow_dpone.target_sqlserver import catalog, installation, parity
+from airflow_dpone.target_sqlserver import catalog, headroom, installation, parity
 from airflow_dpone.target_sqlserver import preflight_statements as sql
 from airflow_dpone.target_sqlserver.digest_statements import CERTIFIED_COLUMNS
 from airflow_dpone.target_sqlserver.session import Session
@@ -51,7 +51,8 @@ def describe(session: Session, table: catalog.StoredTable, schemas: Schemas) -> 
         problems += found
         problems += _column_problems(columns, table)
         problems += parity.parity_problems(session, str(session.rows("SELECT DB_NAME();")[0][0]))
-    return tr.TargetTable(catalog.described(columns), tuple(problems), tuple(warnings))
+    seen = headroom.observe(session, table.object_id)
+    return tr.TargetTable(catalog.described(columns), tuple(problems), tuple(warnings), seen)
 
 
 def new_table_problems(

@@ -51,6 +51,34 @@ DUPLICATES_IGNORED = """
 SELECT i.name FROM sys.indexes AS i WHERE i.object_id = ? AND i.ignore_dup_key = 1 ORDER BY i.name;
 """
 
+# Files by kind (0 rows, 1 log), in pages of 8 KiB: allocated, used, the most that they may grow to, and
+# whether that is a bound at all. 268435456 pages is what a log says that nobody bounded.
+FILES = """
+SELECT CAST(f.type AS int), SUM(CAST(f.size AS bigint)),
+       SUM(CAST(FILEPROPERTY(f.name, N'SpaceUsed') AS bigint)),
+       SUM(CAST(CASE WHEN f.growth = 0 OR f.max_size < f.size THEN f.size ELSE f.max_size END AS bigint)),
+       MIN(CASE WHEN f.growth <> 0 AND f.max_size IN (-1, 268435456) THEN 0 ELSE 1 END)
+  FROM sys.database_files AS f WHERE f.type IN (0, 1) GROUP BY f.type ORDER BY f.type;
+"""
+
+# The log, in pages: all of it, what is used, and why that cannot be used again yet.
+LOG_SPACE = """
+SELECT u.total_log_size_in_bytes / 8192, u.used_log_space_in_bytes / 8192,
+       CAST(d.log_reuse_wait_desc AS nvarchar(60))
+  FROM sys.dm_db_log_space_usage AS u CROSS JOIN sys.databases AS d WHERE d.database_id = DB_ID();
+"""
+
+# Whether readers see row versions.
+READERS = """
+SELECT CAST(d.is_read_committed_snapshot_on AS int), CAST(d.snapshot_isolation_state_desc AS nvarchar(60))
+  FROM sys.databases AS d WHERE d.database_id = DB_ID();
+"""
+
+# What row locks of the table become when there are many. The object id.
+LOCK_ESCALATION = (
+    "SELECT CAST(t.lock_escalation_desc AS nvarchar(60)) FROM sys.tables AS t WHERE t.object_id = ?;"
+)
+
 Right = tuple[str | None, str, str, str]
 """Securable for HAS_PERMS_BY_NAME (None: the database), its class, the permission, the securable in GRANT."""
 

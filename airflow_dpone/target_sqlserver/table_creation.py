@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from airflow_dpone.delivery import identity
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.errors import Problem
-from airflow_dpone.target_sqlserver import gate, installation, preflight
+from airflow_dpone.target_sqlserver import gate, headroom, installation, preflight
 from airflow_dpone.target_sqlserver import statements as sql
 from airflow_dpone.target_sqlserver.quoting import MAX_NAME, qualified
 from airflow_dpone.target_sqlserver.session import Session
@@ -22,7 +22,8 @@ def describe(
         return tr.NewTable(tr.TargetTable(tuple(columns), tuple(problems)), "")
     problems = preflight.new_table_problems(session, schema, columns, schemas)
     statement = sql.create_table(qualified(schema, table), [(c.name, c.type, c.nullable) for c in columns])
-    return tr.NewTable(tr.TargetTable(tuple(columns), tuple(problems)), statement)
+    seen = headroom.observe(session, None)
+    return tr.NewTable(tr.TargetTable(tuple(columns), tuple(problems), (), seen), statement)
 
 
 def create(

@@ -25,6 +25,10 @@ REPLACED = (
     # Has no row-level security: tables of the tests stand for the views, so that the refusal itself runs.
     ("sys.security_predicates", "[dbo].[standin_security_predicates]"),
     ("sys.security_policies", "[dbo].[standin_security_policies]"),
+    # Has no log and no files of its own to tell of: tables of the tests stand for the views.
+    ("FILEPROPERTY(", "[dbo].[standin_fileproperty]("),
+    ("sys.database_files", "[dbo].[standin_database_files]"),
+    ("sys.dm_db_log_space_usage", "[dbo].[standin_log_space]"),
     # Knows few permissions and says NULL or 0 for the rest: a table of what is denied stands for it.
     ("HAS_PERMS_BY_NAME(", "[dbo].[standin_has_perms]("),
 )
@@ -32,6 +36,14 @@ REPLACED = (
 PREPARED = (
     "CREATE TABLE [dbo].[standin_security_predicates] (object_id int, target_object_id int)",
     "CREATE TABLE [dbo].[standin_security_policies] (object_id int, name nvarchar(128), is_enabled bit)",
+    "CREATE TABLE [dbo].[standin_database_files] "
+    "(type int, name nvarchar(128), size int, max_size int, growth int)",
+    "INSERT INTO [dbo].[standin_database_files] VALUES (0, N'one', 12800, -1, 128), "
+    "(1, N'log', 25600, 268435456, 10)",
+    "CREATE TABLE [dbo].[standin_log_space] (total_log_size_in_bytes bigint, used_log_space_in_bytes bigint)",
+    "INSERT INTO [dbo].[standin_log_space] VALUES (209715200, 1048576)",
+    """CREATE FUNCTION [dbo].[standin_fileproperty] (@name nvarchar(128), @what nvarchar(60)) RETURNS int AS
+       BEGIN RETURN 1280; END""",
     "CREATE TABLE [dbo].[standin_denied] (permission nvarchar(60))",
     """CREATE FUNCTION [dbo].[standin_has_perms] (@securable nvarchar(400), @class nvarchar(60),
            @permission nvarchar(60)) RETURNS int AS

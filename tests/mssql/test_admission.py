@@ -317,6 +317,59 @@ def test_a_table_that_is_too_wide_is_refused(lab: MssqlLab) -> None:
     assert codes(lab, "wide") == ["dpone.target.too_wide"]
 
 
+# ---- what is observed -------------------------------------------------------------------------------------
+
+
+def test_room_in_data_and_log_is_observed(lab: MssqlLab) -> None:
+    """[E9] Numbers where they can be known; on the stand-in its tables hold them."""
+    seen = described(lab).observations
+    assert [text.split(":")[0] for text in seen] == [
+        "data files",
+        "log",
+        "used part of the log",
+        "readers",
+        "lock escalation",
+    ]
+    if lab.is_standin:
+        assert seen[:3] == (
+            "data files: 100.0 MiB allocated, 90.0 MiB of it free; may grow until the disk is full",
+            "log: 200.0 MiB allocated; may grow until the disk is full",
+            "used part of the log: 1.0 MiB of 200.0 MiB",
+        )
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ("0, 12800, 1280, 12800, 1", "100.0 MiB allocated, 90.0 MiB of it free; may not grow"),
+        ("0, 12800, 1280, 256000, 1", "90.0 MiB of it free; may grow to 2,000.0 MiB"),
+        ("0, 12800, NULL, 256000, 1", "100.0 MiB allocated; may grow to 2,000.0 MiB"),
+        ("1, 128, 64, 128, 1", "log: 1.0 MiB allocated; may not grow"),
+    ],
+)
+def test_what_files_mean(lab: MssqlLab, monkeypatch: pytest.MonkeyPatch, files: str, told: str) -> None:
+    monkeypatch.setattr(preflight_statements, "FILES", f"SELECT {files};")
+    assert told in described(lab).observations[0]
+
+
+def test_a_log_that_waits_for_its_backup_says_so(lab: MssqlLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight_statements, "LOG_SPACE", "SELECT 256, 255, N'LOG_BACKUP';")
+    text = "used part of the log: 2.0 MiB of 2.0 MiB; what is used waits for LOG_BACKUP"
+    assert text in described(lab).observations
+
+
+def test_what_this_login_may_not_see_is_unknown_and_refuses_nothing(
+    lab: MssqlLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view that does not answer, and one that shows nothing."""
+    monkeypatch.setattr(preflight_statements, "LOG_SPACE", "SELECT * FROM sys.dm_is_not_there;")
+    monkeypatch.setattr(preflight_statements, "FILES", "SELECT 1 AS a, 2 AS b WHERE 1 = 0;")
+    found = described(lab)
+    assert found.problems == ()
+    assert found.observations[0] == "data files and log: unknown, the catalog shows nothing"
+    assert found.observations[1].startswith("used part of the log: unknown, the server does not tell")
+
+
 # ---- rights -----------------------------------------------------------------------------------------------
 
 
