@@ -51,9 +51,11 @@ class Limits(SettingModel):
         ordinal and widest column.
     :param max_total_bytes: encoded bytes of the whole window.
     :param max_staging_tables: chunks of the whole window, each is one raw table.
-    :param parallelism: both encoding and import; 1 in this version, since import takes part in it.
+    :param parallelism: both encoding and import, where they say nothing else. An embedded target takes 1.
     :param encoding_parallelism: processes that encode and hash rows; none is `parallelism`. 1 is no process
         but the task's own. More start after the first 500,000 rows or 128 MiB, and take 130 to 200 MB each.
+    :param import_parallelism: chunks that are written at once, each by a process of its own into a table of
+        its own; none is `parallelism`. An embedded target takes 1. Of use when a window has several chunks.
     :param chunk_attempts: writes of one chunk per task try.
     :param extraction_attempts: source queries per task try.
     """
@@ -65,6 +67,7 @@ class Limits(SettingModel):
     max_staging_tables: int = Field(default=1_024, ge=1, le=100_000)
     parallelism: int = Field(default=1, ge=1, le=64)
     encoding_parallelism: int | None = Field(default=None, ge=1, le=64)
+    import_parallelism: int | None = Field(default=None, ge=1, le=64)
     chunk_attempts: int = Field(default=3, ge=1, le=20)
     extraction_attempts: int = Field(default=3, ge=1, le=20)
 
@@ -87,6 +90,11 @@ class Limits(SettingModel):
     def encoding_processes(self) -> int:
         """``encoding_parallelism``, or what stands in for it."""
         return self.encoding_parallelism or self.parallelism
+
+    @property
+    def import_writers(self) -> int:
+        """``import_parallelism``, or what stands in for it."""
+        return self.import_parallelism or self.parallelism
 
 
 class Options(SettingModel):

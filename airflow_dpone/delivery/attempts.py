@@ -6,16 +6,22 @@
 
 from __future__ import annotations
 
+import logging
+
 from airflow_dpone.delivery import identity
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.cancel import Cancel
 from airflow_dpone.delivery.history import Attempt, advanced
 from airflow_dpone.delivery.leased_run import LeasedRun
+from airflow_dpone.delivery.ports import Deadline
 from airflow_dpone.delivery.run import DeliveryRun
-from airflow_dpone.delivery.states import AttemptEvent, DiagnosticCode, may_continue
-from airflow_dpone.errors import DponeError, Incident
+from airflow_dpone.delivery.states import AttemptEvent, DeliveryEvent, DiagnosticCode, may_continue
+from airflow_dpone.errors import DponeError, Incident, TargetBusy
 
+log = logging.getLogger(__name__)
 A = AttemptEvent
+WRITER_LIVES = "dpone.target.writer_lives"
 
 
 def new_attempt(run: DeliveryRun, chunk: r.SealedChunk) -> Attempt:
@@ -48,11 +54,14 @@ def new_attempt(run: DeliveryRun, chunk: r.SealedChunk) -> Attempt:
     )
 
 
-def write_chunk(run: DeliveryRun, chunk: r.SealedChunk) -> Attempt:
+def write_chunk(run: DeliveryRun, chunk: r.SealedChunk, stop: Cancel) -> Attempt:
     """A new attempt from INTENT to a verdict; VERIFIED, or PARTIAL_PROVED when the content is not the
-    chunk's.
+    chunk's, or UNKNOWN when it was abandoned.
 
-    The sealed file is hashed again first: a damaged one is never granted to a writer.
+    The sealed file is hashed again first: a damaged one is never granted to a writer. While the writer
+    writes, other chunks have their turn.
+
+    :param stop: ends the writer when another chunk has failed.
     """
     layout, target, spool = run.frozen.layout, run.ports.target, run.ports.spool
     spool.verify(run.chain.invocation_key, chunk)
@@ -73,7 +82,9 @@ def write_chunk(run: DeliveryRun, chunk: r.SealedChunk) -> Attempt:
     )
     try:
         batches = spool.read(run.chain.invocation_key, chunk, layout)
-        said = run.ports.writer.write(stage, layout, batches, token_sha256=token, deadline=run.deadline)
+        deadline = Deadline(run.deadline.expires_at, stop)
+        with run.turn.given_away():
+            said = run.ports.writer.write(stage, layout, batches, token_sha256=token, deadline=deadline)
     except DponeError as error:
         run.record(
             advanced(_now(run, intent), A.UNKNOWN, observation=_observation("failure", code=error.code))
@@ -82,7 +93,25 @@ def write_chunk(run: DeliveryRun, chunk: r.SealedChunk) -> Attempt:
     after = A.WRITER_TERMINAL if said.outcome == "success" else A.UNKNOWN
     told = _observation(said.outcome, said.rows, code=said.diagnostic_code)
     run.record(advanced(_now(run, intent), after, observation=told))
-    return settle(run, _now(run, intent))
+    return settle_or_abandon(run, _now(run, intent))
+
+
+def settle_or_abandon(run: DeliveryRun, attempt: Attempt) -> Attempt:
+    """Brings an attempt to a verdict, or leaves it behind when its writer cannot be proved gone in time.
+
+    Whatever that writer still does, it can only do to its own table, which is part of nothing from now on. A
+    new attempt may start on a new table; this one stays UNKNOWN, and custody stays, until it is retired.
+    """
+    try:
+        return settle(run, attempt)
+    except TargetBusy as busy:
+        if busy.code != WRITER_LIVES or run.deadline.remaining_sec() <= 0:
+            raise
+        log.warning("%s It is left behind, and the chunk is written anew.", busy.message)
+    last, said = _now(run, attempt), {"attempt_id": attempt.attempt_id, "reason": WRITER_LIVES}
+    unknown = advanced(last, A.UNKNOWN, observation=_coded(last, WRITER_LIVES))
+    run.record(*([] if last.event is A.UNKNOWN else [unknown]), (DeliveryEvent.ATTEMPT_ABANDONED, said))
+    return _now(run, attempt)
 
 
 def _now(run: LeasedRun, attempt: Attempt) -> Attempt:
@@ -125,7 +154,8 @@ def retire(run: LeasedRun, attempt: Attempt, code: DiagnosticCode) -> None:
     attempt = settle(run, attempt)
     if attempt.is_over:
         return
-    if attempt.event is not A.FAILED_RETIRABLE and code is not DiagnosticCode.PUBLISHED_CLEANUP:
+    is_published = attempt.event is A.VERIFIED and code is DiagnosticCode.PUBLISHED_CLEANUP
+    if attempt.event is not A.FAILED_RETIRABLE and not is_published:
         attempt = _say(run, attempt, A.FAILED_RETIRABLE, _coded(attempt, code))
     stage = attempt.stage
     if stage is not None:

@@ -155,6 +155,11 @@ class History:
             if (a.extraction_epoch, a.ordinal) == (chunk.extraction_epoch, chunk.ordinal)
         ]
 
+    @property
+    def abandoned(self) -> frozenset[str]:
+        """The attempts that were left behind: their writers could not be proved gone."""
+        return frozenset(p["attempt_id"] for p in self.all(DeliveryEvent.ATTEMPT_ABANDONED))
+
     def verified(self, chunk: r.SealedChunk) -> Attempt | None:
         """The attempt that is proved to hold this chunk."""
         return next((a for a in self.attempts_of(chunk) if a.event is AttemptEvent.VERIFIED), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from airflow_dpone.delivery import attempts
 from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.history import Attempt
 from airflow_dpone.delivery.leased_run import LeasedRun
 from airflow_dpone.delivery.states import DeliveryEvent, DiagnosticCode
 from airflow_dpone.errors import Incident
@@ -34,7 +35,7 @@ def remove_ours(run: LeasedRun, why: DiagnosticCode) -> tuple[str, ...]:
                 target.drop_stage(stage)
         except Incident:
             left.append(intent["stage_name"])
-    for attempt in list(run.chain.attempts.values()):
+    for attempt in _abandoned_last(run):
         try:
             if not attempt.is_over:
                 attempts.retire(run, attempt, why)
@@ -48,7 +49,13 @@ def remove(run: LeasedRun, why: DiagnosticCode) -> None:
     """Drops the prepared tables, retires every attempt (each writer is proved gone first), then removes the
     sealed files. The target must be open. Gone already is fine, so a crash in the middle costs nothing."""
     drop_prepared(run)
-    for attempt in list(run.chain.attempts.values()):
+    for attempt in _abandoned_last(run):
         if not attempt.is_over:
             attempts.retire(run, attempt, why)
     run.ports.spool.discard(run.chain.invocation_key)
+
+
+def _abandoned_last(run: LeasedRun) -> list[Attempt]:
+    """A writer that still cannot be proved gone stops the cleaning, so it comes after everything else."""
+    abandoned = run.chain.abandoned
+    return sorted(run.chain.attempts.values(), key=lambda attempt: attempt.attempt_id in abandoned)

@@ -1,7 +1,8 @@
 """Phase 3: every sealed chunk is proved inside the target, in a raw table of its own that no reader sees.
 
 A verified chunk is kept across crashes. What a dead process left is settled first: its writer is proved gone,
-then its content is judged, and only what the target itself counted and hashed as equal is kept.
+then its content is judged, and only what the target itself counted and hashed as equal is kept. Several
+writers may work at once (``import_parallelism``), each on a chunk of its own.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import logging
 
 from airflow_dpone.delivery import attempts, identity
 from airflow_dpone.delivery import records as r
+from airflow_dpone.delivery.cancel import Cancel
 from airflow_dpone.delivery.phase2_extract import BACKOFF_SEC, abandoned
 from airflow_dpone.delivery.run import DeliveryRun, Phase
 from airflow_dpone.delivery.states import AttemptEvent, DeliveryState, DiagnosticCode
+from airflow_dpone.delivery.turns import for_each
 from airflow_dpone.errors import DponeError, JournalError, SpoolError, TargetRejected
 
 log = logging.getLogger(__name__)
@@ -33,11 +36,17 @@ def stage_chunks(run: DeliveryRun) -> None:
     """Settles what is left, then writes what is missing. A chunk that is lost before it was proved in the
     target ends the whole extraction: the delivery is PLANNED again and reads the window anew."""
     chunks = run.chain.chunks
+    at_once = max(1, min(run.frozen.limits.import_writers, len(chunks)))
+    staged_chunks: set[int] = set()
+
+    def stage(chunk: r.SealedChunk, stop: Cancel) -> None:
+        stage_chunk(run, chunk, stop)
+        staged_chunks.add(chunk.ordinal)
+        run.progress("stage", len(staged_chunks), len(chunks), "chunks")
+
     with run.open_target():
         try:
-            for chunk in chunks:
-                stage_chunk(run, chunk)
-                run.progress("stage", chunk.ordinal + 1, len(chunks), "chunks")
+            for_each(chunks, stage, at_once=at_once, turn=run.turn, outer=run.cancel)
         except SpoolError as loss:
             if loss.code not in LOST:
                 raise
@@ -52,8 +61,11 @@ def stage_chunks(run: DeliveryRun) -> None:
     run.record((DeliveryState.STAGED, {"chunks": staged, "rows": rows}))
 
 
-def stage_chunk(run: DeliveryRun, chunk: r.SealedChunk) -> None:
-    """One chunk to VERIFIED, in at most ``chunk_attempts`` writes."""
+def stage_chunk(run: DeliveryRun, chunk: r.SealedChunk, stop: Cancel) -> None:
+    """One chunk to VERIFIED, in at most ``chunk_attempts`` writes.
+
+    :param stop: set when another chunk has failed: then nothing is written again.
+    """
     allowed = run.frozen.limits.chunk_attempts
     for attempt in range(allowed + 1):
         _settle_left(run, chunk)
@@ -63,11 +75,14 @@ def stage_chunk(run: DeliveryRun, chunk: r.SealedChunk) -> None:
             break
         try:
             _check_host(run)
-            attempts.write_chunk(run, chunk)
+            attempts.write_chunk(run, chunk, stop)
         except DponeError as error:
             if error.retry != "backoff" or isinstance(error, JournalError) or attempt + 1 == allowed:
                 raise
-            run.ports.clock.sleep(BACKOFF_SEC[min(attempt, len(BACKOFF_SEC) - 1)])
+            with run.turn.given_away():
+                run.ports.clock.sleep(BACKOFF_SEC[min(attempt, len(BACKOFF_SEC) - 1)])
+            if stop.is_set:
+                raise
     text = f"chunk {chunk.ordinal} was written {allowed} times and never held what was sealed"
     raise TargetRejected("dpone.target.chunk_not_proved", text, ordinal=chunk.ordinal, rows=chunk.rows)
 
@@ -92,9 +107,14 @@ def give_up_extraction(run: DeliveryRun, loss: SpoolError) -> None:
 
 
 def _settle_left(run: DeliveryRun, chunk: r.SealedChunk) -> None:
-    """Attempts of dead processes, and of the write before, come to a verdict; only a proved one is kept."""
+    """Attempts of dead processes, and of the write before, come to a verdict; only a proved one is kept. What
+    was abandoned is left to the end of the delivery."""
     for attempt in run.chain.attempts_of(chunk):
-        settled = attempts.settle(run, attempt)
+        if attempt.attempt_id in run.chain.abandoned:
+            continue
+        settled = attempts.settle_or_abandon(run, attempt)
+        if settled.attempt_id in run.chain.abandoned:
+            continue
         if settled.event is not AttemptEvent.VERIFIED:
             attempts.retire(run, settled, DiagnosticCode.NOT_THE_SEALED_CONTENT)
 

@@ -117,6 +117,9 @@ def _window_problems(
     return [Problem("dpone.config.window_column", name, text)]
 
 
+LATER_WRITERS = frozenset({"bcp", "sqlclient"})
+
+
 def request_problems(route: Route, window: Window, writer_backend: str) -> list[Problem]:
     """What can be told without opening anything."""
     problems = []
@@ -124,11 +127,15 @@ def request_problems(route: Route, window: Window, writer_backend: str) -> list[
         text = "strategy='full_refresh' takes Window.full(), and 'window_replace' takes Window(start, end)"
         problems.append(Problem("dpone.config.window", "window", text))
     if route.writer is not None and route.writer != writer_backend:
-        text = f"{route.writer!r} cannot load this target; leave writer out, or use {writer_backend!r}"
-        problems.append(Problem("dpone.config.writer", "writer", text))
-    if route.limits.parallelism > 1:
-        text = "it means import too, which runs one by one in this version; set encoding_parallelism instead"
-        problems.append(Problem("dpone.config.later", "limits.parallelism", text))
+        is_later = route.writer in LATER_WRITERS
+        says = "comes with a later version" if is_later else "cannot load this target"
+        text = f"{route.writer!r} {says}; leave writer out, or use {writer_backend!r}"
+        code = "dpone.config.later" if is_later else "dpone.config.writer"
+        problems.append(Problem(code, "writer", text))
+    if writer_backend == "embedded" and route.limits.import_writers > 1:
+        where = "import_parallelism" if route.limits.import_parallelism else "parallelism"
+        text = "an embedded target is written by one process, chunk by chunk; set import_parallelism=1"
+        problems.append(Problem("dpone.config.field", f"limits.{where}", text))
     return problems
 
 

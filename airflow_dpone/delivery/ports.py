@@ -226,7 +226,8 @@ class TargetPort(AbstractContextManager["TargetPort"], Protocol):
     def verify_stage(
         self, stage: tr.StageRef, layout: WireLayout, expected_rows: int, *, deadline: Deadline
     ) -> tr.StageObservation:
-        """Takes the barrier (no writer lives), counts and hashes inside the target, seals the stage."""
+        """Takes the barrier (no writer lives, else TargetBusy ``dpone.target.writer_lives``), counts and
+        hashes inside the target, seals the stage."""
 
     @effect
     def build_prepared(
@@ -301,7 +302,8 @@ class WriterPort(Protocol):
         token_sha256: str,
         deadline: Deadline,
     ) -> tr.WriterObservation:
-        """Writes all rows while the stage is granted to this token. The verification decides afterwards."""
+        """Writes all rows while the stage is granted to this token; the verification decides afterwards.
+        Several threads may call it at once, each with another stage."""
 
 
 class JournalPort(AbstractContextManager["JournalPort"], Protocol):

@@ -9,6 +9,7 @@ from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery.leased_run import LeasedRun
 from airflow_dpone.delivery.ports import Ports
 from airflow_dpone.delivery.states import DeliveryState
+from airflow_dpone.delivery.turns import Turn
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.settings import Route
 
@@ -42,6 +43,7 @@ class DeliveryRun(LeasedRun):
         self.resumed_from: DeliveryState | None = None
         self.finished: r.DeliveryResult | None = None
         self.lost_extractions = 0
+        self.turn = Turn()
         self.timings: dict[str, float] = {}
 
 

@@ -117,18 +117,20 @@ def verify(
     expected_rows: int,
     schemas: sql.Schemas,
     deadline: Deadline,
+    settle_sec: float = WRITER_SETTLE_SEC,
 ) -> tr.StageObservation:
     """Proves and seals, inside the caller's transaction: after this verdict nothing is written any more.
 
     The barrier: the lock that the granted writer holds as long as its session lives, then the table itself.
     The mark changes in the same transaction, so a writer that had not begun finds itself not granted.
 
+    :param settle_sec: how long a writer's session may still be there.
     :raises TargetBusy: ``dpone.target.writer_lives``: the writer's session is still there.
     """
     _lock_mark(session, stage)
     mark = require(session, stage, schemas).mark
     if mark.token is not None:
-        wait = max(0.0, min(WRITER_SETTLE_SEC, deadline.remaining_sec()))
+        wait = max(0.0, min(settle_sec, deadline.remaining_sec()))
         if not session.lock(sql.stage_lock(mark.token), milliseconds(wait)):
             text = f"The session of the writer of {stage.name} has not ended after {wait:.0f} s."
             raise TargetBusy("dpone.target.writer_lives", text, stage=stage.name)

@@ -37,7 +37,8 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
 
     :param where: server, database, login. :param lock_wait_sec: how long a publication waits for the target's
         lock. :param settle_sec: how long a probe waits for it: as long as a server may need to undo what a
-        lost session did.
+        lost session did. :param writer_settle_sec: how long a verification waits for the end of a session of
+        a writer that should be gone.
 
     Sessions open when they are first needed and are thrown away after any error, so that nothing goes on in a
     transaction that nobody remembers. A crash survives as the server's own transactions do: every method is
@@ -48,10 +49,16 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
     lock_mode = "table"
 
     def __init__(
-        self, where: SqlServerConnection, *, lock_wait_sec: float = 600.0, settle_sec: float = 180.0
+        self,
+        where: SqlServerConnection,
+        *,
+        lock_wait_sec: float = 600.0,
+        settle_sec: float = 180.0,
+        writer_settle_sec: float = stages.WRITER_SETTLE_SEC,
     ) -> None:
         self.where = where
         self.schemas = where.schemas
+        self._writer_settle_sec = writer_settle_sec
         self._lock_ms, self._settle_ms = milliseconds(lock_wait_sec), milliseconds(settle_sec)
         self._is_open = False
         self._kept: Session | None = None
@@ -231,7 +238,8 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
         """Takes the writer's lock and the table's, counts, hashes, seals."""
         stages.check_deadline(deadline)
         with self._transaction("verifying a staging table") as session:
-            return stages.verify(session, stage, layout, expected_rows, self.schemas, deadline)
+            wait = self._writer_settle_sec
+            return stages.verify(session, stage, layout, expected_rows, self.schemas, deadline, wait)
 
     def build_prepared(
         self,

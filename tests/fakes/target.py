@@ -52,9 +52,9 @@ class SqliteTarget(faults.TargetFile):
 
     Every method: ``unreachable``, or ``fine`` to let a call pass. publish: ``lost_answer`` (committed, then
     no answer), ``never_sent``, ``held_back`` (until :meth:`let_late_sends_arrive`), ``half_committed``, and
-    ``rolled_back`` with a code. verify_stage, read_receipt: ``vanish``. write: ``drop_row``, ``double_row``,
-    ``change_cell``, ``swap_columns``, ``nothing``, ``breaks`` (half of the rows, then an error),
-    ``says_lost`` (all rows, but it reports ``lost_ack``).
+    ``rolled_back`` with a code. verify_stage, read_receipt: ``vanish``. verify_stage also: ``writer_lives``.
+    write: ``drop_row``, ``double_row``, ``change_cell``, ``swap_columns``, ``nothing``, ``breaks`` (half of
+    the rows, then an error), ``says_lost`` (all rows, but it reports ``lost_ack``).
     """
 
     environment = "embedded"
@@ -320,6 +320,8 @@ class SqliteTarget(faults.TargetFile):
         connection, fault = self._begin("verify_stage")
         if fault is not None and fault[0] == "vanish":
             self.execute(f"DROP TABLE {storage.table_name(storage.STAGE_SCHEMA, stage.name)}")
+        if fault is not None and fault[0] == "writer_lives":
+            raise TargetBusy("dpone.target.writer_lives", f"The writer of {stage.name} has not ended.")
         if deadline.remaining_sec() <= 0:
             raise TargetBusy("dpone.target.deadline", "The time for the verification is over.")
         with transaction(connection):

@@ -57,7 +57,8 @@ def connect(path: Path) -> sqlite3.Connection:
 
     What is committed survives a killed process, not the loss of power: a test needs no more.
     """
-    connection = sqlite3.connect(path, timeout=30.0, isolation_level=None)
+    # Threads of one delivery use it in turns.
+    connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA synchronous = OFF")
     return connection
 

@@ -54,8 +54,8 @@ def test_a_target_s_connection_is_looked_up(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_server_s_uri_is_checked_with_the_rest(tmp_path: Path) -> None:
-    found = refused(tmp_path, {"target": "mssql://sql.example/dwh", "limits": {"parallelism": 2}})
-    assert found == {"target": "dpone.config.uri", "limits.parallelism": "dpone.config.later"}
+    found = refused(tmp_path, {"target": "mssql://sql.example/dwh", "writer": "embedded"})
+    assert found == {"target": "dpone.config.uri", "writer": "dpone.config.writer"}
 
 
 def test_a_recovery_opens_the_target_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,4 +191,8 @@ def test_wrong_kinds_are_named_instead_of_raised(tmp_path: Path) -> None:
 
 def test_what_route_and_window_say_together_is_checked_before_anything_opens(tmp_path: Path) -> None:
     found = refused(tmp_path, {"strategy": "full_refresh", "writer": "bcp", "limits": {"parallelism": 2}})
-    assert set(found) == {"window", "writer", "limits.parallelism"}
+    assert found == {
+        "window": "dpone.config.window",
+        "writer": "dpone.config.later",
+        "limits.parallelism": "dpone.config.field",
+    }

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from airflow_dpone.delivery import chunk_cutter
-from airflow_dpone.errors import CapacityError, ConfigurationError, SourceDataError
+from airflow_dpone.errors import CapacityError, SourceDataError
 from airflow_dpone.settings import Limits
 from airflow_dpone.wire.encoder import ParallelEncoder
 from airflow_dpone.wire.types import WireLayout
@@ -89,9 +89,3 @@ def test_a_killed_process_ends_the_extraction_and_the_next_call_reads_again(
 def test_a_setting_that_is_not_given_is_not_in_the_plan(world: World) -> None:
     world.deliver()
     assert "encoding_parallelism" not in told(world, "PLANNED")[0]["tuning"]["limits"]
-
-
-def test_parallelism_that_would_include_import_is_refused_with_a_way_out(world: World) -> None:
-    world.limits = Limits(parallelism=2)
-    with pytest.raises(ConfigurationError, match=r"limits\.parallelism: .*set encoding_parallelism"):
-        world.deliver()
