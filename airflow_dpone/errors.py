@@ -9,6 +9,7 @@ connection string or a secret: columns, rows (ordinals), ids and counts only.
       CustodyHeld          another unfinished delivery owns the target
       LeaseHeld            another live process works on this delivery
       Fenced               this process was replaced while it worked; nothing of it can land any more
+      Stopped              this process was told to stop; the delivery goes on from where it is
       SourceDataError      a value that the target type cannot hold exactly
       SourceMoved          the source table changed while it was read
       SourceUnavailable    the source did not answer, or ended early
@@ -163,6 +164,10 @@ class LeaseHeld(DponeError):
 class Fenced(DponeError):
     """This process was replaced while it worked: its write did not land and nothing of it can land any
     more."""
+
+
+class Stopped(DponeError):
+    """This process was told to stop: its task was cleared, marked or timed out. The next call goes on."""
 
 
 class SourceDataError(DponeError):

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from pydantic_core import PydanticCustomError
@@ -18,6 +18,8 @@ from airflow_dpone.settings import TARGET_SCHEMES, Route, check_uri, uri_path
 
 if TYPE_CHECKING:
     from airflow_dpone.connections import AirflowConnection
+    from airflow_dpone.delivery.cancel import Cancel
+    from airflow_dpone.delivery.deliver import Done
     from airflow_dpone.delivery.ports import (
         JournalPort,
         Observer,
@@ -33,6 +35,17 @@ if TYPE_CHECKING:
     from airflow_dpone.delivery.window import Window
     from airflow_dpone.journal.address import JournalAddress
     from airflow_dpone.target_sqlserver.connection import SqlServerConnection
+
+
+class Asked(TypedDict, total=False):
+    """Fields of the engine's ``Request`` that an operator sets."""
+
+    last_phase: str
+    may_open: bool
+    deadline_sec: float
+    lease_ttl_sec: float
+    lease_wait_sec: float
+    cancel: Cancel
 
 
 def deliver(
@@ -92,6 +105,33 @@ def deliver(
     with open_ports(route, places, progress=on_progress, observer=observer) as ports:
         limits = (deadline_sec, lease_ttl_sec, custody_wait_sec)
         return run_delivery(ports, Request(route, window, requester, rerun, *limits))
+
+
+def run_phases(
+    route: Route,
+    window: Window | None,
+    requester: Requester,
+    places: Places,
+    *,
+    keep_window: bool = False,
+    **asked: Unpack[Asked],
+) -> Done:
+    """What the operators call: as :func:`deliver`, up to ``last_phase``. The caller has checked the
+    parameters.
+
+    :param window: None where only the stored one counts: that of the delivery that was admitted.
+    :param keep_window: the window of an earlier call of this requester counts before this one.
+    """
+    from airflow_dpone.delivery.deliver import run_phases as run_delivery
+    from airflow_dpone.delivery.run import Request
+    from airflow_dpone.delivery.standing import not_admitted, stored_window
+
+    with open_ports(route, places) as ports:
+        stored = stored_window(ports.journal, requester) if keep_window or window is None else None
+        chosen = stored or window
+        if chosen is None:
+            raise not_admitted(requester, None)
+        return run_delivery(ports, Request(route, chosen, requester, **asked))
 
 
 def plan(route: Route, window: Window) -> Plan:

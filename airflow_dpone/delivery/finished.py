@@ -20,6 +20,7 @@ S = DeliveryState
 def finished_result(run: DeliveryRun) -> r.DeliveryResult | None:
     """The stored result when this requester's delivery is finished and nobody cleared it since.
 
+    A call that may not open a generation has nothing to do once the newest one is finished.
     A clear of a finished task changes Airflow's ``max_tries``; a deleted and re-created run starts at try 1
     again with another task instance id. Everything else (a worker that died after completion) gets the
     finished result.
@@ -28,15 +29,17 @@ def finished_result(run: DeliveryRun) -> r.DeliveryResult | None:
     newest = run.ports.journal.newest_invocation(requester.delivery_key)
     if newest is None or newest.state is not S.COMPLETED or run.request.rerun:
         return None
-    task = run.ports.journal.task(requester.delivery_key, requester.task_id)
-    if task is None or _was_cleared(task, requester):
-        return None
+    if run.request.may_open:
+        task = run.ports.journal.task(requester.delivery_key, requester.task_id)
+        if task is None or _was_cleared(task, requester):
+            return None
     history = History.of(newest.invocation_key, run.ports.journal.events(newest.invocation_key))
     stored = r.DeliveryResult.from_json(history.required(S.COMPLETED)["result"])
     if run.identity is None and _differ_by_case(run.request.route.target_table, stored.target):
         return None  # the target says what its name is
     _same_request(run, stored)
-    log.info("already delivered as generation %s; rerun=True delivers it again", newest.generation)
+    again = "; nobody cleared it since (rerun=True delivers it again)" if run.request.may_open else ""
+    log.info("nothing to do: generation %s is COMPLETED%s", newest.generation, again)
     return replace(stored, already=True, seconds=_seconds(run))
 
 

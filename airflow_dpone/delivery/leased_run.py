@@ -39,10 +39,12 @@ class LeasedRun:
     nothing has to.
     """
 
-    def __init__(self, ports: RecoveryPorts, requester: r.Requester, deadline_sec: float) -> None:
+    def __init__(
+        self, ports: RecoveryPorts, requester: r.Requester, deadline_sec: float, cancel: Cancel | None = None
+    ) -> None:
         self.ports = ports
         self.requester = requester
-        self.cancel = Cancel()
+        self.cancel = cancel or Cancel()
         self.deadline = Deadline.after(deadline_sec, self.cancel)
         self.renewal = LeaseRenewal(ports.journal, self.cancel)
         self.identity: tr.TargetIdentity | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from airflow_dpone.delivery import drift, identity, new_table, recover
+from airflow_dpone.delivery import drift, identity, new_table, recover, standing
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.finished import finished_result
@@ -75,12 +75,16 @@ def go_on(run: DeliveryRun) -> None:
 def wait_for_lease(run: DeliveryRun, held: CustodyHeld | LeaseHeld) -> None:
     """Asks the journal again every two seconds; nothing else is open meanwhile.
 
-    Raises the newest refusal when ``custody_wait_sec``, counted from the start of the call, is over.
+    Raises the newest refusal when ``custody_wait_sec``, counted from the start of the call, is over; for a
+    process that is in the way also ``lease_wait_sec``.
     """
     clock = run.ports.clock
     told = ""
     while True:
-        left = run.request.custody_wait_sec - (clock.monotonic() - run.started)
+        bound = run.request.custody_wait_sec
+        if isinstance(held, LeaseHeld):
+            bound = max(bound, run.request.lease_wait_sec)
+        left = bound - (clock.monotonic() - run.started)
         in_vain = held.fields.get("state") == S.INCIDENT  # it ends by a person's decision only
         if left <= 0 or in_vain or run.deadline.remaining_sec() <= 0:
             raise held
@@ -148,12 +152,16 @@ def resume_open_generation(run: DeliveryRun) -> None:
     newest = run.ports.journal.newest_invocation(run.requester.delivery_key)
     if newest is None or newest.state in ENDED:
         return
-    history = History.of(newest.invocation_key, run.ports.journal.events(newest.invocation_key))
+    events = run.ports.journal.events(newest.invocation_key)
+    history = History.of(newest.invocation_key, events)
     run.plan = FrozenPlan.from_json(history.required(S.PLANNED)).tuned(run.request.route)
     run.history = history
     run.resumed_from = run.state
-    log.info("resumed at %s: an earlier call ended without finishing it", run.state)
-    run.record(jr.PutNote(newest.invocation_key, resume_state=str(run.state)))
+    log.info("resumed at %s: %s", run.state, standing.why_resumed(run, newest, events))
+    run.record(
+        jr.PutNote(newest.invocation_key, resume_state=str(run.state)),
+        jr.PutTask(newest.delivery_key, newest.generation, run.requester),
+    )
     _target_is_not_ahead(run)
     _same_incarnation(run)
     if run.state is S.INCIDENT:
@@ -202,13 +210,17 @@ def _note_tuning(run: DeliveryRun) -> None:
 
 def freeze_plan(run: DeliveryRun) -> None:
     """Introspects both sides and freezes the plan; a generation that is still PLANNED is planned anew if the
-    configuration's identity changed, later ones keep their plan and the difference is named."""
+    configuration's identity changed, later ones keep their plan and the difference is named. A call that may
+    not open a generation keeps the plan that it finds."""
     if run.history is not None and run.state not in (S.PLANNED, S.EXTRACTED, S.STAGED, S.PREPARED):
         return
-    if run.history is not None and run.state is not S.PLANNED:
+    if run.history is not None and (run.state is not S.PLANNED or not run.request.may_open):
         drift.refuse(run)
         _name_changes(run)
         return
+    before = run.ports.journal.newest_invocation(run.requester.delivery_key)
+    if not run.request.may_open:
+        raise standing.not_admitted(run.requester, before)
     _check_space(run)
     planned = plan_delivery(run, run.frozen.generation if run.plan else _next_generation(run))
     if run.history is not None:
@@ -218,6 +230,8 @@ def freeze_plan(run: DeliveryRun) -> None:
         log.info("the configuration or the source table changed before anything was extracted: planning anew")
         recover.retire(run, S.RETIRED, {"reason": "replanned"}, ReleaseReason.NONPUBLICATION)
         planned = replace(planned, generation=_next_generation(run))
+        before = run.ports.journal.newest_invocation(run.requester.delivery_key)
+    log.info("generation %s begins: %s", planned.generation, standing.why_opened(run, before))
     run.history = History(planned.invocation_key)
     run.plan = planned
     run.record(

@@ -30,6 +30,7 @@ from airflow_dpone.errors import (
     InternalError,
     JournalError,
     OutcomeUnknown,
+    Stopped,
 )
 
 log = logging.getLogger(__name__)
@@ -124,6 +125,9 @@ def after_failure(run: DeliveryRun, error: DponeError) -> None:
     """
     if run.history is None or run.lease is None or isinstance(error, Fenced):
         return
+    if isinstance(error, Stopped):
+        error.state_after = str(run.state)
+        return  # there is no time to settle anything, and nothing has to be: the next call goes on
     try:
         run.ports.journal.renew(run.lease)  # whoever was replaced has nothing to settle, and must not look
         if isinstance(error, InternalError):
@@ -139,8 +143,7 @@ def after_failure(run: DeliveryRun, error: DponeError) -> None:
             run.record((S.INCIDENT, said))
         elif state in BEFORE_PUBLICATION and _ends_generation(error, run):
             retire(run, S.FAILED, _failed(error), ReleaseReason.NONPUBLICATION)
-            if error.retry == "backoff":
-                error.next_action += " This was the last try: clear the task to start again."
+            error.next_action += _how_to_start_again(run.requester, error)
         run.record(_note(run, error))
     except DponeError as second:
         # A new fence whose answer was lost fences its own process: that is no successor.
@@ -154,6 +157,13 @@ def after_failure(run: DeliveryRun, error: DponeError) -> None:
         )
         error.next_action += " The target stays reserved: clear the task once it answers again."
     error.state_after = str(run.state)
+
+
+def _how_to_start_again(requester: r.Requester, error: DponeError) -> str:
+    if error.retry != "backoff":
+        return ""
+    what = f"task group {requester.delivery_task_id}" if requester.delivery_task_id else "task"
+    return f" This was the last try: clear the {what} to start again."
 
 
 def _ends_generation(error: DponeError, run: DeliveryRun) -> bool:

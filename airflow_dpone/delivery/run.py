@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_dpone.delivery import records as r
+from airflow_dpone.delivery.cancel import Cancel
 from airflow_dpone.delivery.leased_run import LeasedRun
 from airflow_dpone.delivery.ports import Ports
 from airflow_dpone.delivery.states import DeliveryState
@@ -20,6 +21,12 @@ class Request:
 
     ``deadline_sec`` is one budget for the whole call; ``custody_wait_sec`` bounds the part of it that may
     pass while another delivery owns the target or another process works on this one.
+
+    :param last_phase: the call ends where this phase ends; what the journal says decides where it begins.
+    :param may_open: whether it may begin a delivery, or only go on with the newest one.
+    :param lease_wait_sec: how long it waits for another process where that is longer than
+        ``custody_wait_sec``.
+    :param cancel: by which another thread, or a signal, stops the call.
     """
 
     route: Route
@@ -29,6 +36,10 @@ class Request:
     deadline_sec: float = 14_400.0
     lease_ttl_sec: float = 60.0
     custody_wait_sec: float = 0.0
+    last_phase: str = "checkpoint"
+    may_open: bool = True
+    lease_wait_sec: float = 0.0
+    cancel: Cancel | None = None
 
 
 class DeliveryRun(LeasedRun):
@@ -37,11 +48,12 @@ class DeliveryRun(LeasedRun):
     ports: Ports
 
     def __init__(self, ports: Ports, request: Request) -> None:
-        super().__init__(ports, request.requester, request.deadline_sec)
+        super().__init__(ports, request.requester, request.deadline_sec, request.cancel)
         self.request = request
         self.started = ports.clock.monotonic()
         self.resumed_from: DeliveryState | None = None
         self.finished: r.DeliveryResult | None = None
+        self.did_nothing = False
         self.lost_extractions = 0
         self.turn = Turn()
         self.timings: dict[str, float] = {}
