@@ -213,8 +213,8 @@ def airflow_home() -> str:
     return os.environ.get("AIRFLOW_HOME") or os.path.expanduser("~/airflow")
 
 
-def route_problems(route: Route, window: Window) -> list[Problem]:
-    """What can be told of a route and a window without opening anything."""
+def route_problems(route: Route, window: Window | None) -> list[Problem]:
+    """What can be told of a route, and of a window if one is given, without opening anything."""
     from airflow_dpone.delivery.planning import request_problems
 
     problems: list[Problem] = []

@@ -147,26 +147,52 @@ def calls_page() -> str:
     """The parameters of the operator and of the two functions, with their defaults."""
     from airflow_dpone import wiring
     from airflow_dpone.delivery.records import Requester
-    from airflow_dpone.operators import DeliverWindowOperator
+    from airflow_dpone.operators import (
+        DeliverWindowOperator,
+        DeliveryRetryPolicy,
+        Rolling,
+        deliver_window,
+        target_asset,
+        windows_between,
+    )
+    from airflow_dpone.operators.seven_tasks import OPERATORS
 
     text = [
         "# Calls",
-        _MADE.format(source="the docstrings of DeliverWindowOperator, deliver, plan and Requester"),
-        f"Templated fields of the operator: `{'`, `'.join(DeliverWindowOperator.template_fields)}`.\n",
+        _MADE.format(source="the docstrings of the operators, deliver, plan and Requester"),
+        f"Templated fields of the operators: `{'`, `'.join(DeliverWindowOperator.template_fields)}`.\n",
     ]
     for title, of in (
         ("DeliverWindowOperator", DeliverWindowOperator),
+        ("deliver_window", deliver_window),
+        ("Rolling", Rolling),
+        ("windows_between", windows_between),
+        ("DeliveryRetryPolicy", DeliveryRetryPolicy),
+        ("target_asset", target_asset),
         ("deliver", wiring.deliver),
         ("plan", wiring.plan),
         ("Requester", Requester),
     ):
         doc = inspect.cleandoc(of.__doc__ or "")
-        call = of.__init__ if inspect.isclass(of) else of
-        defaults = {n: p.default for n, p in inspect.signature(call).parameters.items()}
+        defaults = _defaults(of)
         text += [f"## {title}\n", doc.partition(":param")[0].strip() + "\n"]
         rows = [(f"`{name}`", _parameter_default(defaults, name), said) for name, said in _params(doc)]
         text.append(_table(("parameter", "default", "meaning"), rows) if rows else "")
+        if of is deliver_window:
+            seven = ((f"`{cls.__name__}`", _first_line(cls)) for cls in OPERATORS.values())
+            text.append(_table(("operator", "what it does"), seven))
     return "\n".join(text)
+
+
+def _first_line(cls: type) -> str:
+    return inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0]
+
+
+def _defaults(of: Any) -> dict[str, Any]:
+    """Defaults of a call, those that its bases take included."""
+    classes = reversed(of.__mro__) if inspect.isclass(of) else ()
+    calls = [vars(cls)["__init__"] for cls in classes if "__init__" in vars(cls)] or [of]
+    return {n: p.default for call in calls for n, p in inspect.signature(call).parameters.items()}
 
 
 def _params(doc: str) -> list[tuple[str, str]]:

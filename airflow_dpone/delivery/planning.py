@@ -120,10 +120,10 @@ def _window_problems(
 LATER_WRITERS = frozenset({"bcp", "sqlclient"})
 
 
-def request_problems(route: Route, window: Window, writer_backend: str) -> list[Problem]:
+def request_problems(route: Route, window: Window | None, writer_backend: str) -> list[Problem]:
     """What can be told without opening anything."""
     problems = []
-    if (route.strategy == "full_refresh") is not window.is_full:
+    if window is not None and (route.strategy == "full_refresh") is not window.is_full:
         text = "strategy='full_refresh' takes Window.full(), and 'window_replace' takes Window(start, end)"
         problems.append(Problem("dpone.config.window", "window", text))
     if route.writer is not None and route.writer != writer_backend:

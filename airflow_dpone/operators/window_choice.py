@@ -1,5 +1,5 @@
-"""Which window a run means: arguments, then the run's configuration, then its data interval. Never a
-guess."""
+"""Which window a run means: arguments, then the run's configuration, then a rolling window, then its data
+interval. Never a guess."""
 
 from __future__ import annotations
 
@@ -10,33 +10,45 @@ from typing import Any
 
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import ConfigurationError, Problem
+from airflow_dpone.operators.windows import Rolling
 
 _SHAPE = '{"window": {"start": "2025-01-01T00:00:00Z", "end": "2025-01-02T00:00:00Z"}}'
 
 
-def choose_window(strategy: str, start: Any, end: Any, context: Mapping[str, Any]) -> Window:
-    """The window of a task's run. Raises ConfigurationError when there is none, or two.
+def choose_window(
+    strategy: str, start: Any, end: Any, context: Mapping[str, Any], rolling: object = None
+) -> tuple[Window, bool]:
+    """The window of a task's run, and whether it moves: then one that was stored before counts more.
+
+    Raises ConfigurationError when there is none, or two.
 
     :param strategy: ``full_refresh`` takes no window at all.
     :param start: argument ``window_start`` after templating; None, '' and 'None' are absent.
     :param end: argument ``window_end`` after templating.
     :param context: Airflow's context; keys that a run does not have are absent in it.
+    :param rolling: what the run means without arguments and configuration.
     """
     arguments = _given(start), _given(end)
     configured = _configured(context)
     if strategy == "full_refresh":
-        if any(arguments) or configured is not None:
+        if any(arguments) or configured is not None or rolling is not None:
             raise _refused("strategy='full_refresh' replaces the whole table: give no window")
-        return Window.full()
+        return Window.full(), False
     if any(arguments) and configured is not None:
         raise _refused("is given twice: by window_start/window_end and by the run's configuration")
+    if any(arguments) and rolling is not None:
+        raise _refused("is given twice: by window_start/window_end and by rolling")
     if any(arguments):
-        return Window(_instant("window_start", arguments[0]), _instant("window_end", arguments[1]))
+        return Window(_instant("window_start", arguments[0]), _instant("window_end", arguments[1])), False
     if configured is not None:
-        return Window(
-            _instant("conf.window.start", configured["start"]), _instant("conf.window.end", configured["end"])
-        )
-    return _of_interval(context)
+        bounds = (_instant(f"conf.window.{name}", configured[name]) for name in ("start", "end"))
+        return Window(*bounds), False
+    if isinstance(rolling, Rolling):
+        return Window(*rolling.bounds(context)), True
+    if rolling is not None:
+        text = "must be Rolling(anchor, duration, lookback, precision)"
+        raise ConfigurationError.of([Problem("dpone.config.window", "rolling", text)])
+    return _of_interval(context), False
 
 
 def _given(value: Any) -> Any:
@@ -64,7 +76,7 @@ def _of_interval(context: Mapping[str, Any]) -> Window:
     if start is None or end is None:
         text = (
             "this run has no data interval (manual and asset runs have none): give window_start and "
-            f"window_end, or trigger it with {_SHAPE}"
+            f"window_end, or rolling, or trigger it with {_SHAPE}"
         )
         raise _refused(text)
     return Window(start, end)

@@ -36,23 +36,26 @@ def refusal(**arguments: Any) -> str:
 
 def test_arguments_come_first_and_may_be_text() -> None:
     interval = context(start=NEXT, end=NEXT + timedelta(days=1))
-    assert choose_window("window_replace", "2026-03-01T00:00:00Z", NEXT, interval) == Window(DAY, NEXT)
+    assert choose_window("window_replace", "2026-03-01T00:00:00Z", NEXT, interval) == (
+        Window(DAY, NEXT),
+        False,
+    )
 
 
 def test_then_the_runs_configuration() -> None:
     conf = {"window": {"start": "2026-03-01T01:00:00+01:00", "end": "2026-03-02T00:00:00Z"}}
     interval = context(conf=conf, start=NEXT, end=NEXT + timedelta(days=1))
-    assert choose_window("window_replace", None, "", interval) == Window(DAY, NEXT)
+    assert choose_window("window_replace", None, "", interval) == (Window(DAY, NEXT), False)
 
 
 def test_then_the_data_interval_with_airflows_own_instants() -> None:
     interval = context(start=pendulum.instance(DAY), end=pendulum.instance(NEXT))
-    window = choose_window("window_replace", None, None, interval)
+    window, _ = choose_window("window_replace", None, None, interval)
     assert window.bounds_us == (1772323200000000, 1772409600000000)
 
 
 def test_a_full_refresh_takes_no_window() -> None:
-    assert choose_window("full_refresh", None, None, context()).is_full
+    assert choose_window("full_refresh", None, None, context())[0].is_full
     assert "whole table" in refusal(strategy="full_refresh", start="2026-03-01T00:00:00Z")
     conf = {"window": {"start": "2026-03-01T00:00:00Z", "end": "2026-03-02T00:00:00Z"}}
     assert "whole table" in refusal(strategy="full_refresh", context=context(conf=conf))
@@ -72,7 +75,10 @@ def test_a_misspelt_window_is_not_another_window() -> None:
     conf = {"windw": {"start": "2026-03-01T00:00:00Z", "end": "2026-03-02T00:00:00Z"}}
     assert "did you mean" in refusal(context=context(conf=conf, start=DAY, end=NEXT))
     other = {"colour": "red"}
-    assert choose_window("window_replace", None, None, context(other, DAY, NEXT)) == Window(DAY, NEXT)
+    assert choose_window("window_replace", None, None, context(other, DAY, NEXT)) == (
+        Window(DAY, NEXT),
+        False,
+    )
 
 
 def test_a_run_without_interval_says_what_to_do() -> None:

@@ -1,0 +1,77 @@
+"""Real DAG runs on the embedded engines: one DAG file, one shop and warehouse, Airflow's own database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import AIRFLOW_HOME
+
+WHENEVER = datetime(2026, 3, 5, tzinfo=UTC)
+HEAD = """
+from datetime import UTC, datetime, timedelta
+from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, task_group
+from airflow_dpone.operators import *
+
+HOME = {home!r}
+ROUTE = dict(
+    source=f"chdb://{{HOME}}/shop", source_table=("shop", "orders"),
+    target=f"duckdb://{{HOME}}/warehouse.duckdb", target_table=("sales", "orders"),
+    window_column="ordered", journal=f"{{HOME}}/journal.db", spool=f"{{HOME}}/spool",
+    retries=2, retry_delay=timedelta(0),
+)
+DAY = dict(window_start="2026-03-02T00:00:00Z", window_end="2026-03-03T00:00:00Z")
+daily = CronDataIntervalTimetable("@daily", timezone="UTC")
+"""
+
+
+@dataclass
+class DagHome:
+    """Where the DAGs of a test file live, and the way to run one."""
+
+    home: Path
+    dag_file: Path
+
+    def run(self, dag_id: str, day: datetime | None = None, *, at: datetime = WHENEVER, **asked: Any) -> Any:
+        """One DAG run, to its end. The same ``at`` is the same run again."""
+        from airflow.dag_processing.dagbag import DagBag
+
+        dag = DagBag(dag_folder=str(self.dag_file)).get_dag(dag_id)
+        return dag.test(logical_date=day, run_after=day or at, **asked)
+
+
+@contextmanager
+def dag_home(home: Path, name: str, dags: str) -> Iterator[DagHome]:
+    """The DAGs of a text, registered as Airflow's own processes would."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    from airflow.utils.db import initdb
+
+    from tests.crash import embedded_world
+
+    embedded_world.create(home)
+    dag_file = AIRFLOW_HOME / "dags" / f"{name}.py"
+    dag_file.write_text(HEAD.format(home=str(home)) + dags)
+    initdb()
+    DagBundlesManager().sync_bundles_to_db()
+    sync_bag_to_db(DagBag(dag_folder=str(dag_file)), "dags-folder", None)
+    yield DagHome(home, dag_file)
+    dag_file.unlink()
+
+
+def states(run: Any) -> dict[str, str]:
+    """State by task id."""
+    return {
+        ti.task_id + (f"[{ti.map_index}]" if ti.map_index >= 0 else ""): str(ti.state)
+        for ti in run.get_task_instances()
+    }
+
+
+def xcom(run: Any, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
+    """What a task left."""
+    ti = next(ti for ti in run.get_task_instances() if (ti.task_id, ti.map_index) == (task_id, map_index))
+    return ti.xcom_pull(task_ids=task_id, key=key, map_indexes=map_index if map_index >= 0 else None)
