@@ -92,6 +92,14 @@ _CONNECTION_TYPES = [
 ]
 
 
+_INTEGRATION = "dpone"
+
+
+def _modules(part: str, *names: str) -> list[dict[str, Any]]:
+    modules = [f"airflow_dpone.{part}.{name}" for name in names]
+    return [{"integration-name": _INTEGRATION, "python-modules": modules}]
+
+
 def get_provider_info() -> dict[str, Any]:
     """The provider's description, in the form that Airflow's providers manager validates.
 
@@ -109,7 +117,7 @@ def get_provider_info() -> dict[str, Any]:
                 "options": _OPTIONS,
             }
         },
-        "triggers": [
-            {"integration-name": "dpone", "python-modules": ["airflow_dpone.triggers.custody"]},
-        ],
+        "integrations": [{"integration-name": _INTEGRATION, "tags": ["service"]}],
+        "sensors": _modules("sensors", "custody", "source", "windows"),
+        "triggers": _modules("triggers", "custody", "source", "windows"),
     }

@@ -257,6 +257,21 @@ class Route(SettingModel):
         return self.source_name or (urlsplit(self.source).scheme if "://" in self.source else self.source)
 
 
+class TargetPlace(SettingModel):
+    """A table that deliveries go to, for those who only wait for them."""
+
+    target: Annotated[str, Field(min_length=1), AfterValidator(partial(check_uri, TARGET_SCHEMES))]
+    target_table: TableName
+
+
+class SourcePlace(SettingModel):
+    """A table that deliveries come from, for those who only look at it."""
+
+    source: Annotated[str, Field(min_length=1), AfterValidator(partial(check_uri, SOURCE_SCHEMES))]
+    source_table: TableName
+    window_column: str | None = None
+
+
 def uri_path(uri: str) -> str:
     """The absolute path of an embedded engine's URI."""
     return urlsplit(uri).path

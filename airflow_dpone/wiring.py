@@ -14,7 +14,15 @@ from pydantic_core import PydanticCustomError
 
 from airflow_dpone.call_checks import Places, call_problems, kind_problems
 from airflow_dpone.errors import ConfigurationError, Problem
-from airflow_dpone.settings import TARGET_SCHEMES, Route, check_uri, uri_path
+from airflow_dpone.settings import (
+    TARGET_SCHEMES,
+    Options,
+    Route,
+    SourcePlace,
+    TargetPlace,
+    check_uri,
+    uri_path,
+)
 
 if TYPE_CHECKING:
     from airflow_dpone.connections import AirflowConnection
@@ -26,7 +34,6 @@ if TYPE_CHECKING:
         Ports,
         Progress,
         RecoveryPorts,
-        SourcePort,
         SpoolPort,
         TargetPort,
         WriterPort,
@@ -34,6 +41,8 @@ if TYPE_CHECKING:
     from airflow_dpone.delivery.records import DeliveryResult, Plan, Requester
     from airflow_dpone.delivery.window import Window
     from airflow_dpone.journal.address import JournalAddress
+    from airflow_dpone.source_clickhouse.activity import Activity
+    from airflow_dpone.source_clickhouse.source import ClickHouseSource
     from airflow_dpone.target_sqlserver.connection import SqlServerConnection
 
 
@@ -143,7 +152,7 @@ def plan(route: Route, window: Window) -> Plan:
     from airflow_dpone.delivery.plan_preview import preview
 
     target, writer = _target_and_writer(route)
-    return preview(_source(route), target, writer, route, window)
+    return preview(_source(route.source, route.options), target, writer, route, window)
 
 
 class open_ports:  # noqa: N801 - used as a function
@@ -166,7 +175,7 @@ class open_ports:  # noqa: N801 - used as a function
         from airflow_dpone.delivery.clock import SystemClock
         from airflow_dpone.delivery.ports import Ports
 
-        source = _source(self._route)
+        source = _source(self._route.source, self._route.options)
         target, writer = _target_and_writer(self._route)
         with ExitStack() as stack:
             journal = stack.enter_context(_open_journal(self._places))
@@ -224,29 +233,44 @@ def route_problems(route: Route, window: Window | None) -> list[Problem]:
     except ConfigurationError as error:
         problems += error.problems
     try:
-        _source(route)
+        _source(route.source, route.options)
     except ConfigurationError as error:
         problems = [*error.problems, *problems]
     return [*request_problems(route, window, backend), *problems]
 
 
-def _embedded_path(field: str, value: str, engine: str) -> tuple[str | None, AirflowConnection | None]:
+def _embedded_path(
+    field: str, value: str, engine: str, found: AirflowConnection | None = None
+) -> tuple[str | None, AirflowConnection | None]:
     """The path of this engine, if a URI or a connection names one; else None, and the connection."""
     from airflow_dpone.connections import EMBEDDED_TYPE, embedded_path, read_connection
 
     if "://" in value:
         return (uri_path(value) if urlsplit(value).scheme == engine else None), None
-    found = read_connection(value, field)
+    found = found or read_connection(value, field)
     return (embedded_path(found, engine) if found.conn_type == EMBEDDED_TYPE else None), found
 
 
-def _source(route: Route) -> SourcePort:
+def source_activity(
+    place: SourcePlace, window: Window, connection: AirflowConnection | None = None
+) -> Activity:
+    """What happens to a window's rows in the source now: inserts by their age, unfinished mutations.
+
+    :param connection: the source's connection, where it was read already: in an event loop.
+    :raises DponeError: the source does not answer, or there is no such table, or its parts say nothing.
+    """
+    # What a delivery asks of a table is not asked here, and a directory that is in use is not waited for.
+    lenient = Options(allow_ttl=True, accept_unseen_row_policies=True, embedded_lock_wait_sec=1)
+    with _source(place.source, lenient, connection) as source:
+        return source.activity(*place.source_table, place.window_column, window)
+
+
+def _source(source: str, options: Options, connection: AirflowConnection | None = None) -> ClickHouseSource:
     """The closed source of a route. An Airflow connection is read for it; nothing else is opened."""
     from airflow_dpone.source_clickhouse.introspect import Admission
 
-    options = route.options
     admission = Admission(options.allow_ttl, options.accept_unseen_row_policies)
-    path, connection = _embedded_path("source", route.source, "chdb")
+    path, connection = _embedded_path("source", source, "chdb", connection)
     if path is not None:
         from airflow_dpone.source_clickhouse.embedded import EmbeddedSource
 
@@ -255,7 +279,7 @@ def _source(route: Route) -> SourcePort:
     from airflow_dpone.source_clickhouse.reader import ServerSource
 
     if connection is None:
-        return ServerSource(ServerAddress.of_uri(route.source), admission=admission)
+        return ServerSource(ServerAddress.of_uri(source), admission=admission)
     return ServerSource(ServerAddress.of_connection(connection), admission=admission)
 
 
@@ -286,6 +310,16 @@ def initialise_target(where: SqlServerConnection) -> str:
 
     with SqlServerTarget(where) as target:
         return target.initialise()
+
+
+def find_target_key(place: TargetPlace) -> str:
+    """The key of a target's lease, custody and checkpoints: asks the target once, as a delivery would.
+
+    :raises ConfigurationError: there is no such table, or the database is not initialised.
+    :raises TargetBusy: the target does not answer.
+    """
+    with _target(place.target) as target:
+        return target.identify(*place.target_table, initialise=True).target_key
 
 
 def _checked(target: str) -> str:

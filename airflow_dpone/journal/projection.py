@@ -6,11 +6,12 @@ import json
 import re
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from airflow_dpone.delivery import identity
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery.states import ENDED, DeliveryState
+from airflow_dpone.delivery.window import FULL_KEY, Window, instant_text
 from airflow_dpone.errors import JournalError
 from airflow_dpone.journal import tables as t
 from airflow_dpone.journal.database import insert_missing, lock_name
@@ -252,6 +253,30 @@ def read_checkpoint(
     )
     row = connection.execute(query).one_or_none()
     return None if row is None else jr.Checkpoint(*row)
+
+
+def read_delivered(
+    connection: Connection, target_key: str, asked: Window, route_scope: str | None
+) -> list[Window]:
+    """Windows with a checkpoint that overlap ``asked``, in order; for the whole table that one alone.
+
+    :param route_scope: of one route only; None: of every route that has owned the target.
+    """
+    key = t.checkpoint.c.window_key
+    query = select(key).where(t.checkpoint.c.target_key == target_key)
+    if route_scope is not None:
+        query = query.where(t.checkpoint.c.route_scope == route_scope)
+    if asked.start is None or asked.end is None:
+        query = query.where(key == FULL_KEY)
+    else:
+        # START and END are texts of one length that sort as their instants do; 'full' sorts behind them.
+        start, end = instant_text(asked.start), instant_text(asked.end)
+        query = query.where(
+            key != FULL_KEY,
+            func.substr(key, 1, len(end)) < end,
+            func.substr(key, len(end) + 2) > start,
+        )
+    return [Window.of_key(found) for found in connection.execute(query.distinct().order_by(key)).scalars()]
 
 
 def put_checkpoint(tx: Guarded, write: jr.PutCheckpoint) -> None:

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, String, column, inspect, select, table
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery.ports import effect
+from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import JournalError
 from airflow_dpone.host_identity import host_id
 from airflow_dpone.journal import custody, event_log, projection
@@ -202,6 +203,11 @@ class SqlJournal:
         """The checkpoint row of a window."""
         with self._database.read() as connection:
             return projection.read_checkpoint(connection, target_key, route_scope, window_key)
+
+    def delivered(self, target_key: str, asked: Window, route_scope: str | None = None) -> list[Window]:
+        """Windows of the target with a checkpoint that overlap ``asked``, in order."""
+        with self._database.read() as connection:
+            return projection.read_delivered(connection, target_key, asked, route_scope)
 
     def evidence(self, evidence_sha256: str) -> bytes | None:
         """A stored evidence document, its hash checked."""

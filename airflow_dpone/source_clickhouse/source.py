@@ -19,7 +19,8 @@ from airflow_dpone.delivery.ports import Deadline, effect
 from airflow_dpone.delivery.records import SourceQuery, SourceSnapshot, SourceTable
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import ConfigurationError, DponeError, Problem, SourceMoved, SourceUnavailable
-from airflow_dpone.source_clickhouse import introspect, query_settings, statements
+from airflow_dpone.source_clickhouse import activity, introspect, query_settings, statements
+from airflow_dpone.source_clickhouse.activity import Activity
 from airflow_dpone.source_clickhouse.error_map import (
     ACCESS_DENIED,
     CONSTRAINT,
@@ -220,6 +221,11 @@ class ClickHouseSource(ABC):
         """The table now; see the port. After a finished read of the query also what that read saw."""
         parts = self._finished[1] if self._finished and self._finished[0] == query else None
         return introspect.snapshot(self._ask, query, self._settings_of(query), parts)
+
+    def activity(self, database: str, table: str, window_column: str | None, window: Window) -> Activity:
+        """What happens to the window's rows now; see :mod:`~airflow_dpone.source_clickhouse.activity`."""
+        described = self.describe(database, table)
+        return activity.look(self._ask, described, window_column, window)
 
     def _check_ttl(self, query: SourceQuery) -> None:
         if self._admission.allow_ttl:

@@ -115,6 +115,19 @@ NEWEST_BLOCKS = (
     " AND table = {table} AND active GROUP BY partition_id"
 )
 
+# Per partition with rows of the window, and per partition of lightweight updates: its newest block, and the
+# seconds since the first part that held it was written. Merges and mutations keep the numbers of blocks, so
+# an age can only be too short: the part that the block came in may be gone.
+NEWEST_INSERTS = (
+    "SELECT partition_id, toString(max_block_number),"
+    " toString(dateDiff('second', min(modification_time), now()))"
+    " FROM system.parts WHERE database = {database} AND table = {table}"
+    " AND (startsWith(partition_id, 'patch-') OR partition_id IN"
+    " (SELECT DISTINCT _partition_id FROM {quoted} AS {alias}{where}))"
+    " GROUP BY partition_id, max_block_number ORDER BY partition_id, max_block_number DESC"
+    " LIMIT 1 BY partition_id"
+)
+
 # Asks for nothing, but as the read will: rights, names and types.
 PROBE = "SELECT toString(count()) FROM (\n{text}\nLIMIT 0\n)"
 
@@ -169,6 +182,17 @@ def window_parts(query: SourceQuery) -> str:
 def window_ttl(query: SourceQuery) -> str:
     """:data:`WINDOW_TTL` for the window of a query."""
     return _of_window(WINDOW_TTL, query)
+
+
+def newest_inserts(table: SourceTable, window_column: str | None, window: Window) -> str:
+    """:data:`NEWEST_INSERTS` for a window that is not compiled."""
+    return NEWEST_INSERTS.format(
+        database=quote_text(table.database),
+        table=quote_text(table.table),
+        quoted=quote_table(table.database, table.table),
+        alias=ROWS,
+        where=_where("" if window.is_full else _window_predicate(table, window_column, window)),
+    )
 
 
 def part_rows(query: SourceQuery) -> str:

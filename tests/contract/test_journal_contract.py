@@ -19,6 +19,7 @@ from airflow_dpone.delivery.states import (
     DeliveryState,
     ReleaseReason,
 )
+from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import CustodyHeld, Fenced, JournalError, LeaseHeld
 from tests.contract.journal_cases import (
     OTHER_TARGET,
@@ -595,6 +596,29 @@ def test_windows_have_rows_of_their_own(journal: JournalPort) -> None:
     lease = take(journal)
     journal.append(lease, jr.PutCheckpoint(checkpoint(), 0), jr.PutCheckpoint(checkpoint(window="full"), 0))
     assert journal.checkpoint(TARGET, ROUTE, "full") == checkpoint(window="full")
+
+
+def test_delivered_windows_are_found_by_what_they_overlap(journal: Any, second: Any) -> None:
+    """Half-open: a window that only touches the asked one is another. The whole table is no interval."""
+    at = [f"2025-01-0{day}T00:00:00.000000Z" for day in range(1, 10)]
+    keys = [f"{at[0]}/{at[1]}", f"{at[1]}/{at[2]}", f"{at[2]}/{at[6]}", f"{at[6]}/{at[8]}", "full"]
+    delivery = begin(journal)
+    for key in keys:
+        journal.append(delivery.lease, jr.PutCheckpoint(checkpoint(window=key), 0))
+
+    def found(start: int, end: int, **more: Any) -> list[int]:
+        asked = Window.of_key(f"{at[start]}/{at[end]}")
+        return [keys.index(window.key) for window in second.delivered(TARGET, asked, **more)]
+
+    assert found(0, 8) == [0, 1, 2, 3]
+    assert found(1, 2) == [1]
+    assert found(1, 6) == [1, 2]
+    assert found(3, 4) == [2]
+    assert found(7, 8) == [3]
+    assert found(0, 8, route_scope=ROUTE) == [0, 1, 2, 3]
+    assert found(0, 8, route_scope=key_of(["another route"])) == []
+    assert second.delivered(OTHER_TARGET, Window.full()) == []
+    assert second.delivered(TARGET, Window.full()) == [Window.full()]
 
 
 def test_what_was_written_is_there_for_a_new_session(store: Store) -> None:
