@@ -110,6 +110,8 @@ def get_provider_info() -> dict[str, Any]:
         "name": "dpone",
         "description": "Delivers windows from ClickHouse to SQL Server, with proof.",
         "connection-types": _CONNECTION_TYPES,
+        "extra-links": ["airflow_dpone.links.delivery.DeliveryLink"],
+        "plugins": [{"name": "dpone", "plugin-class": "airflow_dpone.ui.plugin.DponePlugin"}],
         "cli": ["airflow_dpone.cli.airflow_group.get_cli_commands"],
         "config": {
             "dpone": {

@@ -25,6 +25,7 @@ from airflow_dpone.journal import lease as leases
 from airflow_dpone.journal import tables as t
 from airflow_dpone.journal.address import JournalAddress, SqliteFile, refuse_network_filesystem
 from airflow_dpone.journal.database import Database
+from airflow_dpone.journal.delivery_view import DeliveryView, read_delivery
 from airflow_dpone.journal.owner_process import OwnerProcess
 
 WRITERS: Mapping[type, Callable[[leases.Guarded, Any], None]] = {
@@ -213,6 +214,14 @@ class SqlJournal:
         """A stored evidence document, its hash checked."""
         with self._database.read() as connection:
             return projection.read_evidence(connection, evidence_sha256)
+
+    def view(self, invocation_key: str) -> DeliveryView | None:
+        """One generation with everything around it, for whoever shows it; None for an unknown one.
+
+        Raises JournalError as :meth:`events` does.
+        """
+        with self._database.read() as connection:
+            return read_delivery(connection, self.journal_id, invocation_key)
 
     # ---- writing -------------------------------------------------------------------------------------------
 

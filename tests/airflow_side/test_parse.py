@@ -59,6 +59,11 @@ def test_importing_the_package_itself_loads_nothing() -> None:
     assert added == {"airflow_dpone"}
 
 
+def test_the_plugin_that_every_process_loads_loads_no_page() -> None:
+    added = loaded_by("import airflow_dpone.ui.plugin") - loaded_by("import airflow.plugins_manager")
+    assert added - {"airflow_dpone"} == {"airflow_dpone.ui", "airflow_dpone.ui.plugin"}
+
+
 def test_the_operator_can_be_copied_and_serialised_and_comes_back_with_its_fields() -> None:
     from airflow.serialization.serialized_objects import DagSerialization
 
