@@ -20,8 +20,9 @@ class DeliveryLink(BaseOperatorLink):
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         """What Airflow stores when the task has ended, by :func:`delivery_page`."""
-        task_id = getattr(operator, "delivery_task_id", None) or ti_key.task_id
+        name = getattr(operator, "delivery_name", None)
         map_index = -1 if ti_key.map_index is None else ti_key.map_index
+        task_id = (name() if name else None) or ti_key.task_id
         return delivery_page(ti_key.dag_id, ti_key.run_id, task_id, map_index)
 
 

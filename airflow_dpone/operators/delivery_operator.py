@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
+from airflow_dpone.links.delivery import DeliveryLink, offer_link
 from airflow_dpone.operators.retry_policy import DeliveryRetryPolicy
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class DeliveryOperator(BaseOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = {
         name: "json" for name in ("columns", "limits", "quality", "options")
     }
+    operator_extra_links = (DeliveryLink(),)
     ui_color = "#e8f1fb"
 
     def __init__(
@@ -108,6 +110,7 @@ class DeliveryOperator(BaseOperator):
         """Does the work; a failure is also told where Airflow's UI shows it."""
         from airflow_dpone.errors import DponeError, InternalError
 
+        offer_link(context)
         try:
             return work()
         except InternalError as fault:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # The same DAG shapes with an operator of nobody, so that only what our package adds is left over.
 BASELINE = """
-from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, RetryPolicy
+from airflow.sdk import DAG, BaseOperator, BaseOperatorLink, CronDataIntervalTimetable, RetryPolicy
 class Nothing(BaseOperator):
     def execute(self, context): ...
 with DAG("a", schedule=CronDataIntervalTimetable("@daily", timezone="UTC"), catchup=False):
