@@ -111,6 +111,12 @@ class Options(SettingModel):
         column with a TTL stays refused.
     :param accept_unseen_row_policies: go on although the source's user may not see row policies, which could
         hide rows from it. The evidence says so.
+    :param after_image_digest: hash the window once more in the target, after its rows were inserted and
+        before they are committed; a difference rolls the publication back. Costs as much as one proof.
+    :param allow_triggers: the target may have AFTER triggers; ``after_image_digest`` is then always on.
+        INSTEAD OF triggers stay refused. SQL Server only, like the next one.
+    :param allow_referenced_target: foreign keys of other tables may point at the target, if they have no
+        action on delete; a delivery whose DELETE would break one is rolled back.
     :param embedded_lock_wait_sec: how long a second process waits for an embedded engine's directory.
     """
 
@@ -120,7 +126,15 @@ class Options(SettingModel):
     fail_on_null: bool = False
     allow_ttl: bool = False
     accept_unseen_row_policies: bool = False
+    after_image_digest: bool = False
+    allow_triggers: bool = False
+    allow_referenced_target: bool = False
     embedded_lock_wait_sec: float = Field(default=30.0, ge=0, le=3_600)
+
+    @property
+    def proves_after_image(self) -> bool:
+        """Whether the target's window is hashed before it is committed."""
+        return self.after_image_digest or self.allow_triggers
 
 
 def check_uri(schemes: tuple[str, ...], value: str) -> str:

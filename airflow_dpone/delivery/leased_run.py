@@ -172,6 +172,7 @@ class LeasedRun:
         """The target, open inside the block; blocks may be nested."""
         with ExitStack() as stack:
             if self._target_blocks == 0:
+                self.ports.target.delivery = self.requester.delivery_key
                 stack.enter_context(self.ports.target)
             self._target_blocks += 1
             try:

@@ -44,6 +44,7 @@ def send_once(run: DeliveryRun) -> None:
         "intent_sha256": request.draft.intent_sha256,
         "receipt": request.draft.to_json(),
         "receipt_sha256": request.draft.sha256,
+        **({"after_image_digest": True} if request.after_image_digest else {}),
     }
     run.progress("publish", 0, rows, "rows")
     outcome = run.step([(S.PUBLISHING, sent)], lambda: _send(run, request))
@@ -115,7 +116,14 @@ def make_request(run: DeliveryRun) -> tuple[r.Json, tr.PublishRequest]:
         lock_mode=run.ports.target.lock_mode,
     )
     request = tr.PublishRequest(
-        plan.target, stage, content, plan.layout, plan.window, plan.target_window_column, draft
+        target=plan.target,
+        prepared=stage,
+        expected=content,
+        layout=plan.layout,
+        window=plan.window,
+        window_column=plan.target_window_column,
+        draft=draft,
+        after_image_digest=plan.options.proves_after_image,
     )
     return intent, request
 

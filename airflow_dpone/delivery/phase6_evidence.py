@@ -13,7 +13,7 @@ from typing import Any
 from airflow_dpone.delivery import identity
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
-from airflow_dpone.delivery.planning import SOURCE_OPTIONS
+from airflow_dpone.delivery.planning import SOURCE_OPTIONS, TARGET_OPTIONS
 from airflow_dpone.delivery.run import DeliveryRun, Phase
 from airflow_dpone.delivery.states import DeliveryEvent, DeliveryState
 
@@ -49,7 +49,7 @@ def assemble(run: DeliveryRun) -> r.Json:
         "epoch": _epoch(run, extracted),
         "raw": _raw(run),
         "prepared": {"n": prepared["rows"], "limbs": prepared["limbs"]},
-        "after_image": {"n": receipt["row_count"], "limbs": None},
+        "after_image": {"n": receipt["row_count"], "limbs": _after_image_limbs(run, receipt)},
         "quality": prepared["quality"],
         "receipt": receipt,
         "timings": {name: f"{seconds:.3f}" for name, seconds in run.timings.items()},
@@ -58,6 +58,7 @@ def assemble(run: DeliveryRun) -> r.Json:
         "business_rows_read_back": prepared["rows"] if embedded else 0,
         "attempts": len(chain.attempts),
         "unknown_outcomes": _unknown_outcomes(run),
+        **({"target_options": allowed} if (allowed := _target_options(run)) else {}),
     }
 
 
@@ -111,6 +112,18 @@ def _raw(run: DeliveryRun) -> r.Json:
     ]
     limbs = [sum(int(one["limbs"][i]) for one in seen) for i in range(8)]
     return {"n": sum(one["count"] for one in seen), "limbs": [str(limb) for limb in limbs]}
+
+
+def _after_image_limbs(run: DeliveryRun, receipt: Mapping[str, Any]) -> list[str] | None:
+    """What the window hashed to before it was committed, if the send that was effective asked for it: then it
+    is what was prepared, or nothing would have been committed."""
+    sent = [one for one in run.chain.all(S.PUBLISHING) if one["fence"] == receipt["fence"]]
+    limbs: list[str] = run.chain.required(S.PREPARED)["limbs"]
+    return limbs if any("after_image_digest" in one for one in sent) else None
+
+
+def _target_options(run: DeliveryRun) -> list[str]:
+    return [name for name in TARGET_OPTIONS if getattr(run.frozen.options, name)]
 
 
 def _unknown_outcomes(run: DeliveryRun) -> int:

@@ -57,7 +57,7 @@ def preview(
             column = next((c.wire.name for c in mapping.columns if c.source == route.window_column), None)
             column = None if window.is_full else column
             statements |= target.statements(ref, mapping.layout, column, _checks(route, mapping))
-    warnings = (*table.warnings, *into.warnings)
+    warnings = (*table.warnings, *into.warnings, *_let_through(route, into))
     if found.installation_id is None:
         warnings = (*warnings, NOT_INITIALISED)
     return r.Plan(
@@ -70,6 +70,14 @@ def preview(
         warnings,
         into.observations,
     )
+
+
+def _let_through(route: Route, into: tr.TargetTable) -> list[str]:
+    return [
+        f"options.{option} lets through: {problem.where}: {problem.message}"
+        for option, problem in into.waivers
+        if getattr(route.options, option)
+    ]
 
 
 def _checks(route: Route, mapping: ColumnMap) -> list[TableCheck]:

@@ -24,7 +24,9 @@ from airflow_dpone.wire.types import TypePair, WireColumn, WireLayout, resolve
 WINDOW_TYPES = ("date", "datetime2")
 SOURCE_OPTIONS = ("allow_ttl", "accept_unseen_row_policies")
 """Options that let a source table through; tuning that is stored only when it is set."""
-STORED_WHEN_SET = (*SOURCE_OPTIONS, "create_target")
+TARGET_OPTIONS = ("after_image_digest", "allow_triggers", "allow_referenced_target")
+"""Options about obstacles of a target table; likewise."""
+STORED_WHEN_SET = (*SOURCE_OPTIONS, *TARGET_OPTIONS, "create_target")
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def map_columns(route: Route, source: r.SourceTable, target: tr.TargetTable) -> 
     wanted = route.columns or tuple((c.name, c.name) for c in ordinary)
     by_source = {c.name: c for c in source.columns}
     by_target = {c.name: c for c in target.columns}
-    problems = [*source.problems, *target.problems]
+    problems = [*source.problems, *target_problems(target, route.options)]
     found: dict[str, MappedColumn] = {}
     for source_name, target_name in wanted:
         problems += unknown_column(source_name, by_source, "source column", source.table)
@@ -84,6 +86,12 @@ def map_columns(route: Route, source: r.SourceTable, target: tr.TargetTable) -> 
     problems += fitted(route.quality.table_checks, by_target, types)[1]
     in_order = tuple(found[c.name] for c in target.columns if c.name in found)
     return ColumnMap(in_order, tuple(problems))
+
+
+def target_problems(target: tr.TargetTable, options: Options) -> list[Problem]:
+    """What stands against the target table and no option lets through."""
+    allowed = [problem for option, problem in target.waivers if getattr(options, option)]
+    return [problem for problem in target.problems if problem not in allowed]
 
 
 def _unmapped(columns: Sequence[tr.TargetColumn], mapped: set[str]) -> list[Problem]:

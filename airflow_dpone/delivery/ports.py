@@ -151,6 +151,8 @@ class TargetPort(AbstractContextManager["TargetPort"], Protocol):
     """``embedded`` or ``sqlserver``: goes into the evidence."""
     lock_mode: str
     """How the publication locks the target; goes into the receipt."""
+    delivery: str
+    """Key of the delivery that works here; the engine sets it, a server shows its beginning to its people."""
 
     def identify(
         self, schema: str, table: str, *, initialise: bool, may_be_missing: bool = False
@@ -246,11 +248,8 @@ class TargetPort(AbstractContextManager["TargetPort"], Protocol):
     def count_violations(
         self, prepared: tr.StageRef, layout: WireLayout, checks: Sequence[TableCheck]
     ) -> Sequence[int]:
-        """Rows of the prepared table that break each check, in order; all of them 0 for an empty table.
-
-        :param checks: about delivered columns, with typed thresholds (``wire.threshold``). Keys are equal
-            when their native row bytes are.
-        """
+        """Rows of the prepared table that break each check, in order; thresholds are typed
+        (``wire.threshold``). Keys are equal when their native row bytes are."""
 
     @effect
     def publish(self, request: tr.PublishRequest) -> tr.PublishOutcome:

@@ -59,7 +59,7 @@ def settle_publication(run: LeasedRun) -> None:
     except DponeError as error:
         if run.state is S.PUBLISHING:
             run.record((S.UNKNOWN, {"code": error.code, "operation_id": plan.operation_id}))
-        text = f"the target did not say what became of the publication ({error.code})"
+        text = f"the target did not say what became of the publication ({error.code}): {error.message}"
         raise OutcomeUnknown("dpone.publish.outcome_unknown", text, operation_id=plan.operation_id) from error
     if answer.receipt is not None:
         record_receipt(run, answer.receipt)

@@ -70,12 +70,14 @@ class TargetTable:
 
     :param problems: refusals, e.g. a column kind that cannot be written. :param warnings: worth a decision.
     :param observations: worth knowing, true only for now: room in data and log, how readers fare.
+    :param waivers: an option and the problem that it lets through, for those of ``problems`` that have one.
     """
 
     columns: tuple[TargetColumn, ...]
     problems: tuple[Problem, ...] = ()
     warnings: tuple[str, ...] = ()
     observations: tuple[str, ...] = ()
+    waivers: tuple[tuple[str, Problem], ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -226,6 +228,7 @@ class PublishRequest:
     :param prepared: the prepared table, its expected content in ``expected``.
     :param window_column: target column of the window, None for a full refresh.
     :param window: bounds of DELETE and of the after-count.
+    :param after_image_digest: hash the window in the target before it is committed.
     """
 
     target: TargetRef
@@ -235,6 +238,7 @@ class PublishRequest:
     window: Window
     window_column: str | None
     draft: ReceiptDraft
+    after_image_digest: bool = False
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,16 @@ def _replace(session: Session, request: tr.PublishRequest, bounds: WindowBounds)
     if (inserted, there) != (expected, expected):
         text = f"{inserted} rows were inserted and {there} are there, not {expected}"
         raise _RolledBack("dpone.publish.after_image", text)
+    if request.after_image_digest:
+        _prove_after_image(session, request, bounds)
     return deleted
+
+
+def _prove_after_image(session: Session, request: tr.PublishRequest, bounds: WindowBounds) -> None:
+    seen = proof.observe(session, _path(request), request.layout, request.expected.rows, window=bounds)
+    if not seen.proves(request.expected):
+        text = "the window in the target does not hold the rows that were sent"
+        raise _RolledBack("dpone.publish.after_image", text)
 
 
 def _roll_back(session: Session) -> None:

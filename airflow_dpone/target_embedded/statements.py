@@ -286,14 +286,17 @@ def copy_stage(name: str, raw: str, columns: Sequence[tuple[str, str, bool]]) ->
     return f"INSERT INTO {stage_path(name)} ({_list(columns)}) SELECT {_list(columns)} FROM {stage_path(raw)}"
 
 
-def read_rows(path: str, columns: Sequence[str]) -> str:
+def read_rows(path: str, columns: Sequence[str], window_column: str | None = None) -> str:
     """Reads rows back for the proof, at most one more than there should be."""
-    return f"SELECT {_names(columns)} FROM {path} LIMIT $limit"
+    where = "" if window_column is None else f" WHERE {in_window(window_column)}"
+    return f"SELECT {_names(columns)} FROM {path}{where} LIMIT $limit"
 
 
-def count_infinite(path: str, columns: Sequence[str]) -> str:
+def count_infinite(path: str, columns: Sequence[str], window_column: str | None = None) -> str:
     """Counts infinite dates and times: Python shows them as the last day there is, so reading cannot tell."""
-    return f"SELECT count(*) FROM {path} WHERE " + " OR ".join(f"NOT isfinite({quoted(c)})" for c in columns)
+    some = " OR ".join(f"NOT isfinite({quoted(c)})" for c in columns)
+    inside = "" if window_column is None else f" AND {in_window(window_column)}"
+    return f"SELECT count(*) FROM {path} WHERE ({some}){inside}"
 
 
 def count_rows(path: str) -> str:

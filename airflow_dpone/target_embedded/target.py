@@ -59,6 +59,7 @@ class EmbeddedTarget(AbstractContextManager["EmbeddedTarget"]):
     def __init__(self, path: str, *, lock_wait_sec: float = 30.0, clock: Clock | None = None) -> None:
         self.path = path
         self.lock_wait_sec = lock_wait_sec
+        self.delivery = ""
         self._clock = clock or SystemClock()
         self._file: DatabaseFile | None = None
 

@@ -46,6 +46,9 @@ class WindowBounds:
         return sql.count_rows(path) if self.column is None else sql.count_window(path, self.column)
 
 
+WHOLE_TABLE = WindowBounds(None, {})
+
+
 def _misfit(bound: datetime, sql_type: SqlType | None) -> str | None:
     if sql_type is None:
         return "is not a column that is delivered"

@@ -60,7 +60,7 @@ def row_hash(layout: WireLayout) -> str:
     return f"CAST(HASHBYTES('SHA2_256', {row_bytes(layout)}) AS binary(32))"
 
 
-def hash_rows(path: str, layout: WireLayout, limit: str, into: str = "#h") -> str:
+def hash_rows(path: str, layout: WireLayout, limit: str, into: str = "#h", where: str = "") -> str:
     """One hash per row into a temporary table. :param limit: for TOP; it stands in the same SELECT as
     HASHBYTES, or the hash would be computed once per limb.
 
@@ -68,7 +68,7 @@ def hash_rows(path: str, layout: WireLayout, limit: str, into: str = "#h") -> st
     """
     return (
         f"SELECT TOP ({limit}) {row_hash(layout)} AS h\n"
-        f"  INTO {into} FROM {path} AS s WITH (TABLOCKX, HOLDLOCK);"
+        f"  INTO {into} FROM {path} AS s WITH (TABLOCKX, HOLDLOCK){where};"
     )
 
 

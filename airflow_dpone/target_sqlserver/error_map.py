@@ -131,6 +131,12 @@ def publication_code(number: int) -> str:
     return _PUBLICATION_CODES[kind_of_number(number)]
 
 
+def compile_code(number: int) -> str:
+    """The code of a publication that the server does not compile; nothing of it was sent to run."""
+    known = {Kind.BUSY: "dpone.publish.failed", Kind.CHANGED: "dpone.publish.target_changed"}
+    return known.get(kind_of_number(number), "dpone.publish.not_compiled")
+
+
 @contextmanager
 def mapped(action: str) -> Iterator[None]:
     """Lets no error of the driver out."""

@@ -44,15 +44,16 @@ def describe(session: Session, table: catalog.StoredTable, schemas: Schemas) -> 
         hidden = [Problem("dpone.target.metadata_hidden", _name(table), text)]
     problems = [*_server_problems(session), *hidden]
     warnings: list[str] = []
+    waivers: list[tuple[str, Problem]] = []
     if not hidden:
         rights = _of_installed(session, sql.rights_to_deliver(table.schema, table.table, schemas), schemas)
         problems += _right_problems(session, rights, "dpone.target.permission")
-        found, warnings = _table_problems(session, table)
+        found, waivers, warnings = _table_problems(session, table)
         problems += found
         problems += _column_problems(columns, table)
         problems += parity.parity_problems(session, str(session.rows("SELECT DB_NAME();")[0][0]))
     seen = headroom.observe(session, table.object_id)
-    return tr.TargetTable(catalog.described(columns), tuple(problems), tuple(warnings), seen)
+    return tr.TargetTable(catalog.described(columns), tuple(problems), tuple(warnings), seen, tuple(waivers))
 
 
 def new_table_problems(
@@ -119,13 +120,19 @@ def _server_problems(session: Session) -> list[Problem]:
     return found
 
 
-def _table_problems(session: Session, table: catalog.StoredTable) -> tuple[list[Problem], list[str]]:
-    """Refusals, and remarks that are none."""
+def _table_problems(
+    session: Session, table: catalog.StoredTable
+) -> tuple[list[Problem], list[tuple[str, Problem]], list[str]]:
+    """Refusals, those of them that an option lets through, and remarks that are none."""
     where = _name(table)
     found: list[Problem] = []
+    waivers: list[tuple[str, Problem]] = []
 
-    def refuse(code: str, text: str) -> None:
-        found.append(Problem(code, where, text))
+    def refuse(code: str, text: str, option: str | None = None) -> None:
+        hint = f", or set options.{option}=True" if option else ""
+        found.append(Problem(code, where, text + hint))
+        if option:
+            waivers.append((option, found[-1]))
 
     kind = session.row(sql.TABLE_KIND, table.object_id) or ()
     for flag, what in zip(kind, _KINDS, strict=False):
@@ -133,20 +140,21 @@ def _table_problems(session: Session, table: catalog.StoredTable) -> tuple[list[
             refuse("dpone.target.table_kind", f"is {what}; deliver into an ordinary table")
     for name, schema, child, action in session.rows(sql.REFERENCING, table.object_id):
         text = f"foreign key {name} of {schema}.{child} references it (ON DELETE {action})"
-        refuse(
-            "dpone.target.referenced", f"{text}: deleting a window would break or change other rows; drop it"
-        )
+        harmless = "allow_referenced_target" if action == "NO_ACTION" else None
+        text = f"{text}: deleting a window would break or change other rows; drop it"
+        refuse("dpone.target.referenced", text, harmless)
     for (name,) in session.rows(sql.ROW_POLICIES, table.object_id):
         text = f"security policy {name} filters its rows: those that are hidden would stay; switch it off"
         refuse("dpone.target.row_policy", text)
     for name, instead in session.rows(sql.TRIGGERS, table.object_id):
         what = "decides what is stored" if instead else "may change, reject or commit what is stored"
-        refuse("dpone.target.trigger", f"trigger {name} {what}; disable it, or deliver into another table")
+        text = f"trigger {name} {what}; disable it"
+        refuse("dpone.target.trigger", text, None if instead else "allow_triggers")
     for (name,) in session.rows(sql.DUPLICATES_IGNORED, table.object_id):
         text = f"index {name} has IGNORE_DUP_KEY: duplicates would vanish with a warning; rebuild it without"
         refuse("dpone.target.ignore_dup_key", text)
     emitted = [what for flag, what in zip(kind[len(_KINDS) :], _EMITTED, strict=False) if flag]
-    return found, [f"{where} is {what}: each redelivery sends every row twice" for what in emitted]
+    return found, waivers, [f"{where} is {what}: each redelivery sends every row twice" for what in emitted]
 
 
 def _column_problems(columns: tuple[catalog.StoredColumn, ...], table: catalog.StoredTable) -> list[Problem]:

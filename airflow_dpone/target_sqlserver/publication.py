@@ -16,7 +16,8 @@ from airflow_dpone.target_sqlserver.quoting import qualified
 from airflow_dpone.target_sqlserver.session import Row, Session
 from airflow_dpone.target_sqlserver.window_bounds import WindowBounds
 
-_SENTINELS = ("committed", "already", "rolled_back", "ended_early", "probed")
+_SENTINELS = ("committed", "already", "rolled_back", "ended_early", "probed", "compiled")
+SETTLE_LEAST_SEC, SETTLE_MORE_SEC = 120.0, 60.0
 _REASONS: dict[int, tuple[str, str]] = {
     batches.TARGET_BUSY: ("dpone.publish.failed", "another session holds the lock of the target"),
     batches.FENCED: ("dpone.publish.fenced", "the gate is at this fence or above"),
@@ -31,7 +32,7 @@ _REASONS: dict[int, tuple[str, str]] = {
     ),
     batches.AFTER_IMAGE: (
         "dpone.publish.after_image",
-        "the window in the target does not hold as many rows as were sent",
+        "the window in the target does not hold the rows that were sent",
     ),
     batches.OUTSIDE_WINDOW: ("dpone.publish.row_outside_window", "prepared rows are outside the window"),
     batches.RECEIPT_REMOVED: (
@@ -51,14 +52,24 @@ _REASONS: dict[int, tuple[str, str]] = {
 }
 
 
+def settle_sec(published_sec: float) -> float:
+    """How long a probe waits for the target's lock: undoing a publication may take as long as it ran."""
+    return max(SETTLE_LEAST_SEC, published_sec + SETTLE_MORE_SEC)
+
+
 def publish(
-    session: Session, request: tr.PublishRequest, schemas: sql.Schemas, lock_ms: int
+    session: Session,
+    request: tr.PublishRequest,
+    schemas: sql.Schemas,
+    lock_ms: int,
+    rehearsed: set[str],
 ) -> tr.PublishOutcome:
-    """Looks once more, then sends the batch.
+    """Looks once more, lets the server compile the batch, then sends it.
 
     What is refused before the batch is sent is as sure as a rollback, unless the operation was published
     before: then the caller asks the probe.
 
+    :param rehearsed: batches that this server has compiled; a new one joins.
     :raises OutcomeUnknown: the batch has no sentinel.
     """
     try:
@@ -83,23 +94,59 @@ def publish(
         layout=request.layout,
         window=bounds.column,
         schemas=schemas,
+        after_image=request.after_image_digest,
     )
+    text = batches.publication(what)
     parameters = _parameters(session, request, prepared, bounds, lock_ms)
+    if text not in rehearsed:
+        refusal = _rehearse(session, text, parameters)
+        if refusal is not None:
+            return _not_sent(session, request, schemas, *refusal)
+        rehearsed.add(text)
     try:
-        found = session.results(batches.publication(what), *parameters)
+        found = session.results(text, *parameters)
     except pyodbc.Error as error:
         raise _unknown(error) from None
     return _outcome(found)
 
 
+def _rehearse(
+    session: Session, text: str, parameters: tuple[object, ...]
+) -> tuple[str, str, int | None] | None:
+    """Why the batch does not compile (code, text, number), or None. Nothing of it runs.
+
+    The fence of a rehearsal is 0, which no gate lets in: what is sent here could not publish if it wanted to.
+
+    :raises OutcomeUnknown: the server did not answer; what was sent before is for the probe to find.
+    """
+    changed = list(parameters)
+    changed[batches.PLACES["rehearsal"]], changed[batches.PLACES["fence"]] = 1, 0
+    try:
+        kind, number = sentinel(session.results(text, *changed))
+    except pyodbc.Error as error:
+        numbers = error_map.numbers_of(error)
+        if not numbers or error_map.kind_of(error) is error_map.Kind.UNAVAILABLE:
+            raise _unknown(error) from None
+        kind, number = "refused", numbers[0]
+    if kind == "compiled":
+        return None
+    said = f"SQL Server said error {number} while it compiled the publication"
+    return error_map.compile_code(number or 0), said, number
+
+
 def _not_sent(
-    session: Session, request: tr.PublishRequest, schemas: sql.Schemas, code: str, text: str
+    session: Session,
+    request: tr.PublishRequest,
+    schemas: sql.Schemas,
+    code: str,
+    text: str,
+    number: int | None = None,
 ) -> tr.PublishOutcome:
     if gate.read_receipt(session, request.draft.operation_id, schemas) is not None:
         raise OutcomeUnknown(
             "dpone.publish.outcome_unknown", f"Nothing was sent ({text}), but the operation has a receipt."
         )
-    return tr.PublishOutcome("rolled_back", code, None, text)
+    return tr.PublishOutcome("rolled_back", code, number, text)
 
 
 def _gate_head(target: tr.TargetRef, lock_ms: int) -> tuple[object, ...]:
@@ -128,6 +175,7 @@ def _parameters(
         prepared.created,
         str(prepared.mark),
         *(Decimal(limb) for limb in request.expected.limbs),
+        0,  # no rehearsal
         (fork[0] if fork else None) or "",
         *bounds.texts,
     )
@@ -135,6 +183,8 @@ def _parameters(
 
 def _outcome(found: list[list[Row]]) -> tr.PublishOutcome:
     kind, number = sentinel(found)
+    if kind == "compiled":
+        raise OutcomeUnknown("dpone.publish.outcome_unknown", "The target rehearsed what it should publish.")
     if kind != "rolled_back":
         return tr.PublishOutcome(kind)
     if number is None:
@@ -202,9 +252,23 @@ def _not_probed(
 ) -> Exception:
     if number == batches.TARGET_BUSY:
         text = "Another session holds the lock of the target: a publication of it may still be running."
-        return TargetBusy("dpone.target.busy", text)
+        return TargetBusy("dpone.target.busy", f"{text} {lock_holder(session, wanted.target.target_key)}")
     if number in (batches.FENCED, batches.GOVERNED_BY_OTHER, batches.GATE_MISSING):
         found = gate.read_gate(session, wanted.target.target_key, schemas, lock=False)
         return gate.why_not(found, wanted)
     text = f"The probe ended without an answer (error {number})."
     return OutcomeUnknown("dpone.publish.outcome_unknown", text)
+
+
+def lock_holder(session: Session, target_key: str) -> str:
+    """Who holds the lock of a target, and how far its rollback is; one sentence for a person."""
+    try:
+        found = session.row(sql.LOCK_HOLDER, sql.lock_description(target_key))
+    except pyodbc.Error:
+        return "Which one, this login may not see (VIEW SERVER STATE)."
+    if found is None:
+        return "It is gone by now, or this login may not see it (VIEW SERVER STATE)."
+    number, program, command, percent = found
+    doing = f", {command}" if command else ""
+    done = f", {percent} % done" if percent else ""
+    return f"It is session {number} ({str(program)[:60]}{doing}{done})."

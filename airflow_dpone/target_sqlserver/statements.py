@@ -265,6 +265,23 @@ RECOVERY_FORK = """
 SELECT CONVERT(varchar(36), recovery_fork_guid) FROM sys.database_recovery_status WHERE database_id = DB_ID();
 """
 
+# Who holds an application lock, and how far the undoing of its work is. A pattern of the lock's description;
+# needs VIEW SERVER STATE to see other sessions.
+LOCK_HOLDER = """
+SELECT TOP (1) s.session_id, s.program_name, r.command, CAST(r.percent_complete AS int)
+  FROM sys.dm_tran_locks AS l
+ INNER JOIN sys.dm_exec_sessions AS s ON s.session_id = l.request_session_id
+  LEFT JOIN sys.dm_exec_requests AS r ON r.session_id = l.request_session_id
+ WHERE l.resource_type = N'APPLICATION' AND l.resource_database_id = DB_ID() AND l.request_status = N'GRANT'
+   AND l.resource_description LIKE ?;
+"""
+
+
+def lock_description(target_key: str) -> str:
+    """How the server describes a target's lock: it shows the first 32 characters of a name."""
+    return f"%:[[]{target_lock(target_key)[:32]}]:%"
+
+
 # ---- staging --------------------------------------------------------------------------------------
 
 # What a name in the stage schema is, with its mark. The quoted name; no row when there is nothing.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -37,8 +38,9 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
 
     :param where: server, database, login. :param lock_wait_sec: how long a publication waits for the target's
         lock. :param settle_sec: how long a probe waits for it: as long as a server may need to undo what a
-        lost session did. :param writer_settle_sec: how long a verification waits for the end of a session of
-        a writer that should be gone.
+        lost session did; default: as long as the publication ran and a minute more, at least two minutes.
+        :param writer_settle_sec: how long a verification waits for the end of a session of a writer that
+        should be gone.
 
     Sessions open when they are first needed and are thrown away after any error, so that nothing goes on in a
     transaction that nobody remembers. A crash survives as the server's own transactions do: every method is
@@ -53,13 +55,16 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
         where: SqlServerConnection,
         *,
         lock_wait_sec: float = 600.0,
-        settle_sec: float = 180.0,
+        settle_sec: float | None = None,
         writer_settle_sec: float = stages.WRITER_SETTLE_SEC,
     ) -> None:
         self.where = where
         self.schemas = where.schemas
         self._writer_settle_sec = writer_settle_sec
-        self._lock_ms, self._settle_ms = milliseconds(lock_wait_sec), milliseconds(settle_sec)
+        self.delivery = ""
+        self._lock_ms, self._settle_sec = milliseconds(lock_wait_sec), settle_sec
+        self._published_sec = 0.0
+        self._rehearsed: set[str] = set()
         self._is_open = False
         self._kept: Session | None = None
 
@@ -78,11 +83,16 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
         if kept is not None:
             kept.close()
 
+    @property
+    def _settle_ms(self) -> int:
+        given = self._settle_sec
+        return milliseconds(publication.settle_sec(self._published_sec) if given is None else given)
+
     def _connect(self) -> Session:
         if not self._is_open:
             raise RuntimeError("the target is used outside of its `with` block")
         with error_map.mapped("connecting"):
-            return Session.open(self.where)
+            return Session.open(self.where, application=f"airflow_dpone {self.delivery[:16]}".strip())
 
     @contextmanager
     def _session(self, action: str) -> Iterator[Session]:
@@ -279,7 +289,11 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
     def publish(self, request: tr.PublishRequest) -> tr.PublishOutcome:
         """The one transaction; any exception means that the outcome is unknown."""
         with self._own_session("publishing") as session:
-            return publication.publish(session, request, self.schemas, self._lock_ms)
+            started = time.monotonic()
+            try:
+                return publication.publish(session, request, self.schemas, self._lock_ms, self._rehearsed)
+            finally:
+                self._published_sec = time.monotonic() - started
 
     def probe(
         self, target: tr.TargetRef, *, operation_id: str, journal_id: str, route_scope: str, fence: int

@@ -1015,6 +1015,20 @@ def test_a_removed_receipt_does_not_publish_twice(lab: Lab, delivery: Delivery) 
     assert lab.count_receipts() == 0
 
 
+@pytest.mark.parametrize("rows", [NEW, []], ids=["rows", "empty"])
+@pytest.mark.parametrize("full", [False, True], ids=["window", "full refresh"])
+def test_a_window_that_is_hashed_before_it_is_committed(lab: Lab, full: bool, rows: list[Row]) -> None:
+    """[A16] The same rows as ever, and the proof that they are the target's."""
+    changes: dict[str, Any] = {"window": Window.full(), "window_column": None} if full else {}
+    with lab.open() as target:
+        delivery = Delivery(target, **changes)
+        delivery.claim()
+        request = delivery.request(delivery.prepare(rows), rows)
+        outcome = target.publish(replace(request, after_image_digest=True))
+        assert outcome == tr.PublishOutcome("committed")
+    assert lab.rows("orders") == sorted_rows([*([] if full else OUTSIDE), *rows])
+
+
 def test_an_empty_window_deletes_and_has_a_receipt(lab: Lab, delivery: Delivery) -> None:
     _, outcome = delivery.deliver([])
     assert outcome.kind == "committed"

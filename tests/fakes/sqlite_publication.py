@@ -168,6 +168,10 @@ def _insert(connection: sqlite3.Connection, request: tr.PublishRequest) -> None:
     there = connection.execute(f"SELECT count(*) FROM {target}{where}", bounds).fetchone()[0]
     if (inserted, there) != (request.expected.rows, request.expected.rows):
         raise _Refused("dpone.publish.after_image")
+    if request.after_image_digest:
+        seen = storage.observe(connection, target, request.layout, request.expected.rows, where, bounds)
+        if not seen.proves(request.expected):
+            raise _Refused("dpone.publish.after_image")
 
 
 def _write_receipt(connection: sqlite3.Connection, draft: tr.ReceiptDraft, deleted: int) -> None:

@@ -65,6 +65,7 @@ class SqliteTarget(faults.TargetFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
+        self.delivery = ""
         self._connection: sqlite3.Connection | None = None
         self._depth = 0
 

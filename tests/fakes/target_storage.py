@@ -218,11 +218,17 @@ def _limit(text: str, sql_type: SqlType) -> Any:
 
 
 def observe(
-    connection: sqlite3.Connection, path: str, layout: WireLayout, expected_rows: int
+    connection: sqlite3.Connection,
+    path: str,
+    layout: WireLayout,
+    expected_rows: int,
+    where: str = "",
+    bounds: Sequence[str] = (),
 ) -> StageObservation:
     """Reads at most one row more than expected and hashes each with the row-by-row reference."""
     names = ", ".join(quoted(column.name) for column in layout.columns)
-    rows = connection.execute(f"SELECT {names} FROM {path} LIMIT ?", (expected_rows + 1,)).fetchall()
+    text = f"SELECT {names} FROM {path}{where} LIMIT ?"
+    rows = connection.execute(text, (*bounds, expected_rows + 1)).fetchall()
     if len(rows) > expected_rows:
         return StageObservation(len(rows), True, None)
     types = [column.pair.sql_type for column in layout.columns]

@@ -55,6 +55,9 @@ PREPARED = (
 )
 """What a database of the tests needs for the rows above."""
 
+# Sessions of the product, whatever delivery they work for: one pool holds them all.
+DELIVERY = re.compile(r";APP=\{airflow_dpone[^}]*\};")
+
 # Counts the bytes of nvarchar as UTF-8.
 DATALENGTH = re.compile(r"DATALENGTH\((s\.\[(?:[^\]]|\]\])+\])\)")
 
@@ -123,7 +126,7 @@ def close_all() -> None:
 
 def connect(text: str, **options: Any) -> Connection:
     """Instead of ``pyodbc.connect``."""
-    pooled = text if ";APP={airflow_dpone};" in text else None
+    pooled = DELIVERY.sub(";APP={airflow_dpone};", text) if DELIVERY.search(text) else None
     if pooled and POOL.get(pooled):
         return Connection(POOL[pooled].pop(), pooled)
     return Connection(pyodbc.connect(text, **options), pooled)

@@ -23,7 +23,7 @@ from airflow_dpone.target_sqlserver.target import SqlServerTarget
 from tests.contract.target_cases import BEFORE, NEW, ORDERS, OUTSIDE, Delivery, sorted_rows
 from tests.mssql import server, standin
 from tests.mssql.lab import LabTarget, MssqlLab
-from tests.mssql.way import Way
+from tests.mssql.way import Way, is_sent
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def at_batch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], 
         sent = Session.results
 
         def results(session: Session, text: str, *parameters: object) -> Any:
-            if "dpone.publish.transaction_open" in text and "DELETE FROM" in text:
+            if is_sent(text, parameters):
                 call()
             return sent(session, text, *parameters)
 

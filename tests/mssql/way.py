@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 
+from airflow_dpone.target_sqlserver import publication_statements as batches
 from airflow_dpone.target_sqlserver.connection import SqlServerConnection
+
+
+def is_sent(text: str, parameters: Sequence[object]) -> bool:
+    """Whether this batch is a publication, and no rehearsal of one."""
+    is_publication = "dpone.publish.transaction_open" in text and "DELETE FROM" in text
+    return is_publication and parameters[batches.PLACES["rehearsal"]] == 0
 
 
 class Way:

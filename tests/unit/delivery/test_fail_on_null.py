@@ -34,7 +34,7 @@ def shop(world: World) -> World:
     return world
 
 
-@pytest.mark.parametrize("stored", stored_plans(), ids=["window", "full refresh"])
+@pytest.mark.parametrize("stored", stored_plans(), ids=["window", "full refresh", "every check"])
 def test_a_plan_that_was_stored_without_it_reads_as_false_and_keeps_its_key(stored: dict[str, Any]) -> None:
     plan = FrozenPlan.from_json(stored["plan"])
     assert plan.options.fail_on_null is False

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -255,3 +256,27 @@ def test_a_killed_process_leaves_all_or_nothing(lab: EmbeddedLab, moment: str) -
         else:
             assert answer == tr.ProbeAnswer(None, None, None)
     assert lab.rows("orders") == sorted_rows([*OUTSIDE, *NEW] if moment == "after commit" else BEFORE)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_row_that_changes_on_its_way_into_the_target_is_found_by_the_after_image(
+    lab: EmbeddedLab, monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    """[A16] The count alone does not see it."""
+    monkeypatch.setattr(
+        sql,
+        "insert_rows",
+        lambda path, columns, prepared: (
+            f"INSERT INTO {path} SELECT * REPLACE (coalesce(name, 'x') AS name) FROM {prepared}"
+        ),
+    )
+    with lab.open() as target:
+        delivery = Delivery(target)
+        delivery.claim()
+        request = delivery.request(delivery.prepare(NEW), NEW)
+        outcome = target.publish(replace(request, after_image_digest=asked))
+    if asked:
+        assert (outcome.kind, outcome.code) == ("rolled_back", "dpone.publish.after_image")
+        assert lab.rows("orders") == sorted_rows(BEFORE)
+    else:
+        assert outcome.kind == "committed"

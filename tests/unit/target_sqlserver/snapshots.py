@@ -6,6 +6,7 @@ python -m tests.unit.target_sqlserver.snapshots      # writes them again after a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from airflow_dpone.quality_settings import TableCheck
@@ -56,6 +57,7 @@ def texts() -> Mapping[str, str]:
     return {
         "session": sql.session_settings(600_000) + sql.SESSION_FACTS,
         "publication": batches.publication(published()),
+        "publication_after_image": batches.publication(replace(published(), after_image=True)),
         "publication_full_refresh": batches.publication(published(None)),
         "probe": batches.probe(SCHEMAS),
         "quality_checks": "\n".join(

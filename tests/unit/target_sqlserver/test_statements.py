@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -66,7 +67,7 @@ def test_parameters_stand_in_the_head_and_none_may_be_null(window: tuple[str, st
     text = batches.publication(published(window))
     head, _, rest = text.partition("BEGIN TRY")
     assert placeholders(rest) == 0
-    expected = len(batches.DRAFT_TYPES) + 5 + 3 + 8 + 1 + (2 if window else 0)
+    expected = len(batches.DRAFT_TYPES) + 5 + 3 + 8 + 1 + 1 + (2 if window else 0)
     assert placeholders(head) == expected
     declared = set(re.findall(r"@(\w+) [a-z0-9()(,]+(?:\(\d+(?:,\d+)?\))? = ", head)) - {"committed", "early"}
     checked = set(re.findall(r"@(\w+) IS NULL", head))
@@ -102,6 +103,32 @@ def test_the_order_of_locks_is_fixed() -> None:
         )
     ]
     assert places == sorted(places)
+
+
+def test_a_rehearsal_ends_before_any_lock_and_before_the_delete() -> None:
+    text = batches.publication(published())
+    rehearsal, lock = text.index("IF @rehearsal = 1"), text.index("sp_getapplock")
+    assert text.index("BEGIN TRANSACTION") < rehearsal < lock
+    assert "ROLLBACK TRANSACTION" in text[rehearsal:lock]
+    assert "UPDATE" not in text[:lock]
+    assert "@rehearsal" not in batches.probe(SCHEMAS)
+
+
+def test_the_places_of_parameters_are_those_of_the_text() -> None:
+    head = batches.publication(published()).partition("DECLARE @committed")[0]
+    names = re.findall(r"^  @(\w+) .*\?", head, re.MULTILINE)
+    assert names == [*batches.PLACES, "fork", "from", "to"]
+
+
+def test_the_after_image_is_hashed_under_another_name_before_the_receipt() -> None:
+    """[A16] A second SELECT INTO of one name does not compile."""
+    text = batches.publication(replace(published(), after_image=True))
+    assert text.count("INTO #h") == text.count("INTO #t") == 1
+    hashed = text.index("INTO #t FROM [shop].[orders] AS s WITH (TABLOCKX, HOLDLOCK) WHERE [ts] >= @from")
+    assert text.index("INSERT INTO [shop].[orders]") < hashed < text.index("INSERT INTO [dpone]")
+    full = batches.publication(replace(published(None), after_image=True))
+    assert "INTO #t FROM [shop].[orders] AS s WITH (TABLOCKX, HOLDLOCK);" in full
+    assert "#t" not in batches.publication(published())
 
 
 def test_the_incarnation_is_compared_behind_the_lock_of_the_target() -> None:

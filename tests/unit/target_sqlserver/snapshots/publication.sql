@@ -37,16 +37,23 @@ DECLARE
   @l5 decimal(38,0) = ?,
   @l6 decimal(38,0) = ?,
   @l7 decimal(38,0) = ?,
+  @rehearsal bit = ?,
   @fork uniqueidentifier = CONVERT(uniqueidentifier, NULLIF(?, N'')),
   @from datetime2(3) = CONVERT(datetime2(3), ?, 126),
   @to datetime2(3) = CONVERT(datetime2(3), ?, 126);
 DECLARE @committed bit = 0, @early bit = 0, @err int, @why int, @rc int, @tx bigint;
-IF @operation_id IS NULL OR @target_key IS NULL OR @delivery_key IS NULL OR @generation IS NULL OR @invocation_key IS NULL OR @route_scope IS NULL OR @journal_id IS NULL OR @receipt_kind IS NULL OR @intent_version IS NULL OR @intent_sha256 IS NULL OR @strategy IS NULL OR @window_key IS NULL OR @row_count IS NULL OR @digest_algorithm IS NULL OR @digest IS NULL OR @wire_layout_sha256 IS NULL OR @fence IS NULL OR @lock_mode IS NULL OR @receipt_sha256 IS NULL OR @resource IS NULL OR @lock_ms IS NULL OR @oid IS NULL OR @created IS NULL OR @created_stamp IS NULL OR @prepared_oid IS NULL OR @prepared_created IS NULL OR @mark IS NULL OR @l0 IS NULL OR @l1 IS NULL OR @l2 IS NULL OR @l3 IS NULL OR @l4 IS NULL OR @l5 IS NULL OR @l6 IS NULL OR @l7 IS NULL OR @from IS NULL OR @to IS NULL
+IF @operation_id IS NULL OR @target_key IS NULL OR @delivery_key IS NULL OR @generation IS NULL OR @invocation_key IS NULL OR @route_scope IS NULL OR @journal_id IS NULL OR @receipt_kind IS NULL OR @intent_version IS NULL OR @intent_sha256 IS NULL OR @strategy IS NULL OR @window_key IS NULL OR @row_count IS NULL OR @digest_algorithm IS NULL OR @digest IS NULL OR @wire_layout_sha256 IS NULL OR @fence IS NULL OR @lock_mode IS NULL OR @receipt_sha256 IS NULL OR @resource IS NULL OR @lock_ms IS NULL OR @oid IS NULL OR @created IS NULL OR @created_stamp IS NULL OR @prepared_oid IS NULL OR @prepared_created IS NULL OR @mark IS NULL OR @l0 IS NULL OR @l1 IS NULL OR @l2 IS NULL OR @l3 IS NULL OR @l4 IS NULL OR @l5 IS NULL OR @l6 IS NULL OR @l7 IS NULL OR @rehearsal IS NULL OR @from IS NULL OR @to IS NULL
   THROW 51002, 'dpone.publish.parameter_missing', 1;
 DECLARE @n bigint, @deleted bigint, @x int, @found int = 0;
 BEGIN TRY
   BEGIN TRANSACTION;
   SET @tx = CURRENT_TRANSACTION_ID();
+  IF @rehearsal = 1
+  BEGIN
+    ROLLBACK TRANSACTION;
+    SELECT 'compiled' AS outcome, CAST(NULL AS int) AS error_number;
+    RETURN;
+  END;
   EXEC @rc = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction',
        @LockTimeout = @lock_ms, @DbPrincipal = N'public';
   IF @rc IS NULL OR @rc < 0 THROW 51010, 'dpone.publish.target_busy', 1;

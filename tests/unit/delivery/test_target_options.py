@@ -1,0 +1,107 @@
+"""Options about obstacles of a target table, and the proof of what was inserted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.plan_preview import preview
+from airflow_dpone.delivery.planning import FrozenPlan
+from airflow_dpone.errors import ConfigurationError, Problem
+from airflow_dpone.settings import Options
+from tests.fakes.target import SqliteTarget
+from tests.fakes.world import DAY, World
+
+TRIGGER = Problem("dpone.target.trigger", "dbo.orders", "trigger late may change what is stored")
+FIXED = Problem("dpone.target.trigger", "dbo.orders", "trigger instead decides what is stored")
+OPTIONS = ("after_image_digest", "allow_triggers", "allow_referenced_target")
+
+
+def evidence_of(world: World, sha256: str) -> dict[str, Any]:
+    with world.open_journal() as journal:
+        found: dict[str, Any] = json.loads(journal.evidence(sha256) or b"{}")
+    return found
+
+
+def publishing(world: World) -> dict[str, Any]:
+    (found,) = [event.body["payload"] for event in world.events() if event.event == "PUBLISHING"]
+    return dict(found)
+
+
+@pytest.mark.parametrize("option", ["after_image_digest", "allow_triggers"])
+def test_the_evidence_has_the_hash_of_the_window_when_it_was_asked_for(world: World, option: str) -> None:
+    """[A16] [E3] Where triggers are allowed, it is always asked for."""
+    world.options = Options(**{option: True})
+    document = evidence_of(world, world.deliver().evidence_sha256)
+    assert document["after_image"] == document["prepared"]
+    assert document["target_options"] == [option]
+    assert publishing(world)["after_image_digest"] is True
+
+
+def test_without_the_options_no_document_changes(world: World) -> None:
+    document = evidence_of(world, world.deliver().evidence_sha256)
+    assert document["after_image"] == {"n": 6, "limbs": None}
+    assert "target_options" not in document
+    assert "after_image_digest" not in publishing(world)
+    planned = next(e for e in world.events() if e.event == "PLANNED").body["payload"]
+    assert not set(OPTIONS) & set(planned["tuning"])
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_is_stored_when_it_is_set_and_changes_no_key(world: World, option: str) -> None:
+    world.options = Options(**{option: True})
+    key = world.deliver().invocation_key
+    planned = next(e for e in world.events() if e.event == "PLANNED").body["payload"]
+    assert planned["tuning"][option] is True
+    plan = FrozenPlan.from_json(planned)
+    assert plan.to_json() == planned
+    assert replace(plan, options=Options()).invocation_key == key
+
+
+@pytest.fixture
+def guarded(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A table with a trigger that an option lets through."""
+    described = SqliteTarget.describe
+
+    def describe(target: SqliteTarget, schema: str, table: str) -> tr.TargetTable:
+        return replace(
+            described(target, schema, table), problems=(TRIGGER,), waivers=(("allow_triggers", TRIGGER),)
+        )
+
+    monkeypatch.setattr(SqliteTarget, "describe", describe)
+    return world
+
+
+def test_an_obstacle_is_refused_until_its_option_lets_it_through(guarded: World) -> None:
+    guarded.options = Options(after_image_digest=True, allow_referenced_target=True)
+    with pytest.raises(ConfigurationError) as raised:
+        guarded.deliver()
+    assert list(raised.value.problems) == [TRIGGER]
+    guarded.options = Options(allow_triggers=True)
+    assert guarded.deliver().rows == 6
+
+
+def test_an_obstacle_without_an_option_stays_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    described = SqliteTarget.describe
+    monkeypatch.setattr(
+        SqliteTarget,
+        "describe",
+        lambda target, *names: replace(
+            described(target, *names), problems=(TRIGGER, FIXED), waivers=(("allow_triggers", TRIGGER),)
+        ),
+    )
+    world.options = Options(allow_triggers=True)
+    with pytest.raises(ConfigurationError) as raised:
+        world.deliver()
+    assert list(raised.value.problems) == [FIXED]
+
+
+def test_a_plan_names_what_is_let_through(guarded: World) -> None:
+    route = guarded.route(options=Options(allow_triggers=True))
+    plan = preview(guarded.source, guarded.target, guarded.target, route, DAY)
+    assert not plan.refusals
+    assert any("options.allow_triggers" in warning and "late" in warning for warning in plan.warnings)
