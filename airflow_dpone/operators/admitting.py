@@ -52,7 +52,7 @@ class AdmittingOperator(DeliveryOperator):
         return self.reported(context, lambda: self._work_or_wait(context, None))
 
     def go_on_after_custody(
-        self, context: Context, event: Mapping[str, Any] | None = None, waiting_since: float = 0.0
+        self, context: Context, event: Mapping[str, Any] | None = None, waiting_since: float | None = None
     ) -> dict[str, Any]:
         """After the wait, whatever it came to: the target is asked again, since another delivery may have
         been faster."""

@@ -12,6 +12,7 @@ from typing import Any
 from tests.conftest import AIRFLOW_HOME
 
 WHENEVER = datetime(2026, 3, 5, tzinfo=UTC)
+MANY_TURNS = 100
 HEAD = """
 from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, task_group
@@ -38,10 +39,44 @@ class DagHome:
 
     def run(self, dag_id: str, day: datetime | None = None, *, at: datetime = WHENEVER, **asked: Any) -> Any:
         """One DAG run, to its end. The same ``at`` is the same run again."""
+        return self.dag(dag_id).test(logical_date=day, run_after=day or at, **asked)
+
+    def dag(self, dag_id: str) -> Any:
+        """The DAG as its file says it now."""
         from airflow.dag_processing.dagbag import DagBag
 
-        dag = DagBag(dag_folder=str(self.dag_file)).get_dag(dag_id)
-        return dag.test(logical_date=day, run_after=day or at, **asked)
+        return DagBag(dag_folder=str(self.dag_file)).get_dag(dag_id)
+
+    def clear(self, run: Any, *task_ids: str) -> Any:
+        """Clears tasks as a person does (tries go on counting), then runs what there is to run, like
+        ``dag.test``."""
+        from airflow.models.dagrun import DagRun
+        from airflow.models.taskinstance import clear_task_instances
+        from airflow.sdk.definitions.dag import _run_task
+        from airflow.serialization.serialized_objects import DagSerialization
+        from airflow.utils.session import create_session
+
+        dag = self.dag(run.dag_id)
+        with create_session() as session:
+            run = session.get(DagRun, run.id)
+            found = run.get_task_instances(session=session)
+            clear_task_instances([ti for ti in found if ti.task_id in task_ids], session)
+            run.dag = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+            run.state = "running"
+            session.commit()
+            for _ in range(MANY_TURNS):
+                session.expire_all()
+                ready, _ = run.update_state(session=session)
+                for ti in ready:
+                    ti.try_number += 1
+                    ti.state = "scheduled"
+                session.commit()
+                if run.state != "running":
+                    break
+                for ti in run.get_task_instances(session=session):
+                    if ti.state == "scheduled":
+                        _run_task(ti=ti, task=dag.task_dict[ti.task_id], run_triggerer=True)
+            return run
 
 
 @contextmanager
