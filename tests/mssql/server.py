@@ -1,4 +1,4 @@
-"""The server of this suite, from DPONE_TEST_MSSQL, and databases of the tests' own on it.
+"""The server of this suite, from DPONE_TEST_MSSQL or an image, and databases of the tests' own on it.
 
 python -m tests.mssql.server      # exit code 0, or it says what is missing here
 """
@@ -22,6 +22,7 @@ from airflow_dpone.target_sqlserver.connection import SqlServerConnection
 from airflow_dpone.target_sqlserver.parity import parity_problems
 from airflow_dpone.target_sqlserver.session import Session
 from tests.mssql import standin
+from tests.servers import mssql_container
 
 SETTINGS = "DPONE_TEST_MSSQL"
 START = "DPONE_TEST_MSSQL_START"
@@ -29,11 +30,18 @@ START = "DPONE_TEST_MSSQL_START"
 
 def missing() -> str | None:
     """What this suite lacks here, or None."""
-    return None if os.environ.get(SETTINGS) else f"{SETTINGS} names no server"
+    if os.environ.get(SETTINGS):
+        return None
+    lack = mssql_container.missing()
+    return None if lack is None else f"{SETTINGS} names no server, {lack}"
 
 
 def start() -> None:
-    """Lets the command of DPONE_TEST_MSSQL_START start the server, if there is one."""
+    """Lets the command of DPONE_TEST_MSSQL_START start the server, if there is one; without a server, starts
+    the image of DPONE_TEST_MSSQL_IMAGE."""
+    if not os.environ.get(SETTINGS):
+        os.environ[SETTINGS] = mssql_container.start()
+        return
     command = os.environ.get(START)
     if command:
         subprocess.run([command], check=True, stdout=subprocess.DEVNULL, timeout=300)
@@ -139,5 +147,8 @@ if __name__ == "__main__":
     lack = missing()
     if lack:
         sys.exit(lack)
-    start()
-    print(f"{login()}: {'the stand-in' if is_standin(login()) else 'a server'}")
+    if os.environ.get(SETTINGS):
+        start()
+        print(f"{login()}: {'the stand-in' if is_standin(login()) else 'a server'}")
+    else:
+        print(f"a container of {os.environ[mssql_container.IMAGE]}")

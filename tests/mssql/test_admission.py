@@ -13,6 +13,7 @@ import pytest
 
 from airflow_dpone.cli.arguments import main
 from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.planning import map_columns
 from airflow_dpone.errors import ConfigurationError, TargetBusy
 from airflow_dpone.target_sqlserver import installation_statements, preflight_statements
 from airflow_dpone.target_sqlserver.parity import golden, statement
@@ -20,6 +21,7 @@ from airflow_dpone.target_sqlserver.session import Session
 from airflow_dpone.target_sqlserver.target import SqlServerTarget
 from airflow_dpone.wire.digest import DigestSum
 from tests.contract.target_cases import ORDERS, Column
+from tests.docs_examples import ROUTE, SOURCE, block_with
 from tests.mssql import server
 from tests.mssql.lab import MssqlLab
 
@@ -182,6 +184,18 @@ def test_a_session_that_was_changed_is_noticed(lab: MssqlLab) -> None:
         session.require_state(lab.where.database)
     assert caught.value.code == "dpone.target.session"
     session.close()
+
+
+def test_the_table_of_the_page_takes_the_columns_that_it_tells_of(lab: MssqlLab) -> None:
+    """The script of docs/sql-server.md, batch by batch, in another schema; logins are another test's."""
+    script = block_with("docs/sql-server.md", "sql", "CREATE TABLE").replace("sales", "shop")
+    _, _, tables = script.split("\nGO\n")
+    lab.run("DROP TABLE [shop].[orders]")
+    lab.run(tables)
+    route = ROUTE.model_copy(update={"target_table": ("shop", "orders")})
+    found = described(lab)
+    mapping = map_columns(route, SOURCE, found)
+    assert (mapping.problems, len(mapping.columns)) == ((), len(SOURCE.columns))
 
 
 # ---- a table ----------------------------------------------------------------------------------------------
