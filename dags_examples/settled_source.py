@@ -12,7 +12,7 @@ from airflow_dpone.operators import DeliverWindowOperator
 from airflow_dpone.sensors import SourceSettledSensor, WindowsCoveredSensor
 
 SOURCE = {"source": "shop_clickhouse", "source_table": ("shop", "orders"), "window_column": "ordered_at"}
-TARGET = {"target": "warehouse", "target_table": ("sales", "orders"), "journal_conn_id": "dpone_journal"}
+TARGET = {"target": "warehouse", "target_table": ("sales", "orders")}
 
 daily = CronDataIntervalTimetable("@daily", timezone="UTC")
 monthly = CronDataIntervalTimetable("@monthly", timezone="UTC")

@@ -118,6 +118,26 @@ def read_holder(connection: Connection, target_key: str) -> dict[str, Any]:
     }
 
 
+def read_unfinished(connection: Connection) -> list[dict[str, Any]]:
+    """Every delivery that owns a target now, the longest first: as :func:`read_holder`, with the target's key
+    and what was last said of it."""
+    held = select(t.custody.c.target_key).where(t.custody.c.state == "held").order_by(t.custody.c.since)
+    found = []
+    for target_key in connection.execute(held).scalars().all():
+        custody = read_custody(connection, target_key)
+        holder = _holder(connection, custody)
+        last = {name: getattr(holder, name) for name in ("last_error_code", "reason", "next_action")}
+        found.append(
+            {
+                "target_key": target_key,
+                **read_holder(connection, target_key),
+                "window": holder.window_key,
+                **last,
+            }
+        )
+    return found
+
+
 def _ids(holder: Any) -> dict[str, Any]:
     return {
         "dag_id": holder.dag_id,

@@ -190,6 +190,12 @@ class SqlJournal:
         with self._database.read() as connection:
             return custody.read_holder(connection, target_key)
 
+    def unfinished(self) -> list[dict[str, Any]]:
+        """Every delivery that owns a target now, the longest first, as JSON: ``target_key``, the fields of
+        :meth:`holder`, ``window``, ``last_error_code``, ``reason``, ``next_action``."""
+        with self._database.read() as connection:
+            return custody.read_unfinished(connection)
+
     def fence(self, target_key: str) -> int:
         """The greatest fence that was ever given for the target; 0 when none was."""
         with self._database.read() as connection:

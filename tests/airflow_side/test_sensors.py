@@ -169,6 +169,11 @@ class TestSensors:
 
 def leave_unfinished(home: Path) -> None:
     """A delivery of somebody else that has planned and then lost its worker."""
+    leave_unfinished_in(home, "deliver")
+
+
+def leave_unfinished_in(home: Path, task_id: str, **changes: Any) -> None:
+    """The same in a home with other tables."""
     from airflow_dpone import Requester, wiring
     from airflow_dpone.call_checks import Places
     from tests.crash import embedded_world
@@ -181,7 +186,42 @@ def leave_unfinished(home: Path) -> None:
             raise Gone
 
     places = Places(home / "journal.db", home / "spool")
-    route = embedded_world.route(home)
-    asked = Request(route, embedded_world.WINDOW, Requester("shop", "left", "deliver"))
+    route = embedded_world.route(home, **changes)
+    asked = Request(route, embedded_world.WINDOW, Requester("shop", "left", task_id))
     with wiring.open_ports(route, places, observer=die) as ports, pytest.raises(Gone):
         deliver(ports, asked)
+
+
+@pytest.mark.parametrize(("part", "base"), [("sensors", "BaseSensorOperator"), ("triggers", "BaseTrigger")])
+def test_airflow_is_told_of_every_module_that_holds_one(part: str, base: str) -> None:
+    """The provider's description names modules; whoever adds one has to name it."""
+    from importlib import import_module
+
+    from airflow.sdk import BaseSensorOperator
+    from airflow.triggers.base import BaseTrigger
+
+    from airflow_dpone.provider_info import get_provider_info
+
+    kind = {"BaseSensorOperator": BaseSensorOperator, "BaseTrigger": BaseTrigger}[base]
+    folder = Path(import_module(f"airflow_dpone.{part}").__file__ or "").parent
+    holds = set()
+    for path in folder.glob("*.py"):
+        module = import_module(f"airflow_dpone.{part}.{path.stem}")
+        own = [one for one in vars(module).values() if getattr(one, "__module__", "") == module.__name__]
+        if any(isinstance(one, type) and issubclass(one, kind) and is_usable(one) for one in own):
+            holds.add(module.__name__)
+    ((entry),) = get_provider_info()[part]
+    assert set(entry["python-modules"]) == holds
+    assert entry["integration-name"] in {
+        one["integration-name"] for one in get_provider_info()["integrations"]
+    }
+
+
+def is_usable(kind: type) -> bool:
+    """Whether it can be made: nothing of it is left to a subclass."""
+    missing = [
+        name
+        for name in ("trigger", "late", "look")
+        if getattr(getattr(kind, name, None), "__isabstractmethod__", False)
+    ]
+    return not missing

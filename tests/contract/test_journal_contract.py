@@ -294,6 +294,29 @@ def test_whom_a_target_belongs_to_is_told_by_name_and_age(journal: Any, second: 
     assert second.holder(TARGET) == {}
 
 
+def test_every_unfinished_delivery_is_listed_with_what_was_last_said_of_it(journal: Any, second: Any) -> None:
+    assert second.unfinished() == []
+    first = begin(journal, requester("run-1"))
+    other = begin(journal, requester("run-2"), target=OTHER_TARGET)
+    note = jr.PutNote(
+        other.invocation_key, last_error_code="dpone.target.locked", reason="busy", next_action=""
+    )
+    journal.append(other.lease, note)
+    found = second.unfinished()
+    assert [(one["run_id"], one["target_key"]) for one in found] == [
+        ("run-1", TARGET),
+        ("run-2", OTHER_TARGET),
+    ]
+    assert (found[1]["last_error_code"], found[1]["reason"], found[1]["next_action"]) == (
+        "dpone.target.locked",
+        "busy",
+        None,
+    )
+    assert (found[0]["state"], found[0]["window"], found[0]["last_error_code"]) == ("PLANNED", WINDOW, None)
+    first.go(S.FAILED)
+    assert [one["run_id"] for one in second.unfinished()] == ["run-2"]
+
+
 def test_custody_comes_before_the_lease_in_what_a_stranger_is_told(
     journal: JournalPort, second: JournalPort
 ) -> None:
