@@ -70,6 +70,8 @@ SUITES = (
     ),
     Suite("architecture"),
     Suite("mssql", required=False, probe="tests.mssql.server"),
+    # An Airflow of its own: minutes of waiting, so it begins early.
+    Suite("standalone", required=False),
     Suite("crash"),
     Suite("contract"),
     Suite("unit"),

@@ -91,6 +91,7 @@ def test_wrong_parameters_do_not_break_the_parse() -> None:
 
 
 def test_a_mapped_operator_serialises() -> None:
+    """B85: also with as many windows as a month has."""
     from airflow.sdk import DAG
     from airflow.serialization.serialized_objects import DagSerialization
 

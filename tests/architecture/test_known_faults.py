@@ -1,7 +1,7 @@
 """Faults that other tools really had, by id: each that needs no SQL Server is named by a test that shows it.
 
-The ids are those of the project's list of public reports, sections 1-3 (time, numbers, text and bytes) and 7
-(digests). A test names an id in its docstring: ``B03: ...``; ``B33-B35`` names all three.
+The ids are those of the project's list of public reports, sections 1-3 (time, numbers, text and bytes), 7
+(digests) and 8 (Airflow). A test names an id in its docstring: ``B03: ...``; ``B33-B35`` names all three.
 """
 
 from __future__ import annotations
@@ -48,13 +48,22 @@ SHOWN = {
     "B74": "one golden file for every side",
     "B75": "sums overflow, or are NULL",
     "B76": "the digest shares the writer's fault",
+    "B77": "a worker that was given up works on",
+    "B78": "a task is cleared, marked or terminated while it runs",
+    "B79": "the same task is started twice",
+    "B80": "zero-length and reversed intervals, gaps between intervals",
+    "B81": "runs without an interval",
+    "B82": "a retry repeats committed work",
+    "B83": "XComs too large, or of types that do not come back",
+    "B85": "what parsing and mapping cost",
+    "B86": "a deferred task loses its position",
 }
 NEEDS_A_SERVER = {
     "B05": "temporary tables through ODBC parameters",
     "B14": "time(7) on a T-SQL double that keeps six digits",
     "B37": "the collation of staging tables",
 }
-SECTIONS = re.compile(r"B(?:0[1-9]|[12]\d|3[0-7]|7[3-6])\b")
+SECTIONS = re.compile(r"B(?:0[1-9]|[12]\d|3[0-7]|7[3-9]|8[0-6])\b")
 NAMED = re.compile(r"\bB(\d\d)(?:-B?(\d\d))?\b")
 
 

@@ -95,8 +95,8 @@ def receipts(world: World) -> list[tuple[str, int]]:
 def test_two_processes_that_are_admitted_at_the_same_moment(
     store: Journals, tmp_path: Path, rival: str
 ) -> None:
-    """Both stand before the lease, then both are let go: one delivers, the other is told who is there, and
-    has it later."""
+    """B79: both stand before the lease, then both are let go: one delivers, the other is told who is there,
+    and has it later."""
     other = {"run_id": "run-2"} if rival == "another requester" else FIRST_TRY
     refused = 0
     for number in range(ROUNDS):
