@@ -89,9 +89,10 @@ def map_columns(route: Route, source: r.SourceTable, target: tr.TargetTable) -> 
 
 
 def target_problems(target: tr.TargetTable, options: Options) -> list[Problem]:
-    """What stands against the target table and no option lets through."""
+    """What stands against the target table and no option lets through, and what an option needs of it."""
     allowed = [problem for option, problem in target.waivers if getattr(options, option)]
-    return [problem for problem in target.problems if problem not in allowed]
+    needed = [problem for option, problem in target.demands if getattr(options, option)]
+    return [*(problem for problem in target.problems if problem not in allowed), *needed]
 
 
 def _unmapped(columns: Sequence[tr.TargetColumn], mapped: set[str]) -> list[Problem]:

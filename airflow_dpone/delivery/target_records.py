@@ -71,6 +71,7 @@ class TargetTable:
     :param problems: refusals, e.g. a column kind that cannot be written. :param warnings: worth a decision.
     :param observations: worth knowing, true only for now: room in data and log, how readers fare.
     :param waivers: an option and the problem that it lets through, for those of ``problems`` that have one.
+    :param demands: an option and a problem that is one only where the option is set.
     """
 
     columns: tuple[TargetColumn, ...]
@@ -78,6 +79,7 @@ class TargetTable:
     warnings: tuple[str, ...] = ()
     observations: tuple[str, ...] = ()
     waivers: tuple[tuple[str, Problem], ...] = ()
+    demands: tuple[tuple[str, Problem], ...] = ()
 
     @property
     def fingerprint(self) -> str:

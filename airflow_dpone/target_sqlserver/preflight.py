@@ -13,6 +13,7 @@ from airflow_dpone.errors import Problem
 from airflow_dpone.target_sqlserver import catalog, headroom, installation, parity
 from airflow_dpone.target_sqlserver import preflight_statements as sql
 from airflow_dpone.target_sqlserver.digest_statements import CERTIFIED_COLUMNS
+from airflow_dpone.target_sqlserver.quoting import quoted
 from airflow_dpone.target_sqlserver.session import Session
 from airflow_dpone.target_sqlserver.statements import SCHEMA_ID, Schemas
 
@@ -45,15 +46,19 @@ def describe(session: Session, table: catalog.StoredTable, schemas: Schemas) -> 
     problems = [*_server_problems(session), *hidden]
     warnings: list[str] = []
     waivers: list[tuple[str, Problem]] = []
+    demands: list[tuple[str, Problem]] = []
     if not hidden:
         rights = _of_installed(session, sql.rights_to_deliver(table.schema, table.table, schemas), schemas)
         problems += _right_problems(session, rights, "dpone.target.permission")
         found, waivers, warnings = _table_problems(session, table)
         problems += found
         problems += _column_problems(columns, table)
+        demands = _demands(session, columns, table)
         problems += parity.parity_problems(session, str(session.rows("SELECT DB_NAME();")[0][0]))
     seen = headroom.observe(session, table.object_id)
-    return tr.TargetTable(catalog.described(columns), tuple(problems), tuple(warnings), seen, tuple(waivers))
+    return tr.TargetTable(
+        catalog.described(columns), tuple(problems), tuple(warnings), seen, tuple(waivers), tuple(demands)
+    )
 
 
 def new_table_problems(
@@ -155,6 +160,23 @@ def _table_problems(
         refuse("dpone.target.ignore_dup_key", text)
     emitted = [what for flag, what in zip(kind[len(_KINDS) :], _EMITTED, strict=False) if flag]
     return found, waivers, [f"{where} is {what}: each redelivery sends every row twice" for what in emitted]
+
+
+def _demands(
+    session: Session, columns: tuple[catalog.StoredColumn, ...], table: catalog.StoredTable
+) -> list[tuple[str, Problem]]:
+    """What only a proof of the after-image needs: to see what a mask hides."""
+    masked = [column.name for column in columns if column.is_masked]
+    if not masked:
+        return []
+    row = session.row(sql.held_rights(sql.rights_to_unmask(table.schema, table.table))) or ("",)
+    if 1 in row[1:]:
+        return []
+    text = (
+        f"masks hide {', '.join(masked)} from this login: what is stored would be hashed as masks; "
+        f"run: GRANT UNMASK TO {quoted(str(row[0]))};"
+    )
+    return [("proves_after_image", Problem("dpone.target.permission", _name(table), text))]
 
 
 def _column_problems(columns: tuple[catalog.StoredColumn, ...], table: catalog.StoredTable) -> list[Problem]:

@@ -103,6 +103,12 @@ def rights_to_deliver(schema: str, table: str, schemas: Schemas) -> list[Right]:
     ]
 
 
+def rights_to_unmask(schema: str, table: str) -> list[Right]:
+    """Either is enough; a table's own is there since SQL Server 2022."""
+    path = qualified(schema, table)
+    return [(None, "DATABASE", "UNMASK", ""), (path, "OBJECT", "UNMASK", f"ON {path}")]
+
+
 def rights_to_create(schema: str, schemas: Schemas) -> list[Right]:
     """The same, and to make the table: who makes a table does not own it, its schema's owner does."""
     name = quoted(schema)

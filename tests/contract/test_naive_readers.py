@@ -2,7 +2,8 @@
 source does not.
 
 A naive reader is what one writes first: the driver's ``execute`` or Arrow stream over ``SELECT *``, bounds as
-they come, one loop until the end. Ids in brackets are rules of the protocol.
+they come, one loop until the end. Ids in brackets are rules of the protocol; all of it is [D11]: chunk and
+digest come from one batch, so no digest sees a fault of this leg.
 """
 
 from __future__ import annotations

@@ -13,9 +13,10 @@ import pytest
 
 from airflow_dpone.cli.arguments import main
 from airflow_dpone.delivery import target_records as tr
-from airflow_dpone.delivery.planning import map_columns
+from airflow_dpone.delivery.planning import map_columns, target_problems
 from airflow_dpone.errors import ConfigurationError, TargetBusy
-from airflow_dpone.target_sqlserver import installation_statements, preflight_statements
+from airflow_dpone.settings import Options
+from airflow_dpone.target_sqlserver import catalog, installation_statements, preflight_statements, statements
 from airflow_dpone.target_sqlserver.parity import golden, statement
 from airflow_dpone.target_sqlserver.session import Session
 from airflow_dpone.target_sqlserver.target import SqlServerTarget
@@ -280,6 +281,40 @@ def test_a_binary_column_that_trims_is_refused(lab: MssqlLab) -> None:
     lab.run("CREATE TABLE [shop].[trims] (b varbinary(9) NULL)")
     lab.run("SET ANSI_PADDING ON")
     assert codes(lab, "trims") == ["dpone.target.ansi_padding"]
+
+
+@pytest.mark.parametrize("right", ["held", "missing"])
+def test_a_proof_of_the_after_image_needs_to_see_behind_masks(
+    lab: MssqlLab, monkeypatch: pytest.MonkeyPatch, right: str
+) -> None:
+    """[E10] On the stand-in, which has no masks, each column is said to be masked."""
+    needs_standin(lab)
+    masked = statements.COLUMNS.replace("CAST(c.is_masked AS int)", "1")
+    monkeypatch.setattr(statements, "COLUMNS", masked)
+    if right == "missing":
+        lab.run("INSERT INTO [dbo].[standin_denied] VALUES (N'UNMASK')")
+    found = described(lab)
+    assert found.problems == ()
+    plain, proving = Options(), Options(after_image_digest=True)
+    assert target_problems(found, plain) == []
+    told = target_problems(found, proving)
+    assert [problem.code for problem in told] == ["dpone.target.permission"] * (right == "missing")
+    assert all("GRANT UNMASK TO" in p.message and "id, name, amount, ts" in p.message for p in told)
+    assert len(target_problems(found, Options(allow_triggers=True))) == len(told)
+
+
+def test_a_masked_column_is_found_in_the_catalog(lab: MssqlLab) -> None:
+    """[E10] An owner sees behind masks, so nothing is demanded of one."""
+    needs_server(lab, "the stand-in has no masks")
+    lab.run(
+        "CREATE TABLE [shop].[masked] (id bigint, name nvarchar(20) MASKED WITH (FUNCTION = 'default()'))"
+    )
+    session = Session.open(lab.where)
+    table = catalog.find_table(session, "shop", "masked", lab.where.schemas)
+    columns = catalog.columns_of(session, table.object_id)
+    session.close()
+    assert [column.is_masked for column in columns] == [0, 1]
+    assert described(lab, "masked").demands == ()
 
 
 @pytest.mark.parametrize(
