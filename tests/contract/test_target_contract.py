@@ -142,6 +142,7 @@ def test_a_missing_table_is_named_with_its_neighbours(target: Any) -> None:
 
 
 def test_a_view_is_no_target(lab: Lab) -> None:
+    """[A19]"""
     lab.create_view("seen", "orders")
     with lab.open() as target:
         refused(
@@ -349,6 +350,7 @@ def test_the_gate_is_made_once_and_only_rises(delivery: Delivery) -> None:
 
 
 def test_another_journal_does_not_get_the_gate(delivery: Delivery) -> None:
+    """[A14]"""
     delivery.claim(fence=5)
     for take_over in (False, True):
         refused(
@@ -746,6 +748,7 @@ def unchanged(lab: Lab, delivery: Delivery, gate: tr.GateRow | None, receipts: i
 
 
 def test_a_window_is_replaced_and_nothing_else(lab: Lab, delivery: Delivery) -> None:
+    """Scenario 1."""
     request, outcome = delivery.deliver(NEW)
     assert outcome == tr.PublishOutcome("committed")
     assert lab.rows("orders") == sorted_rows([*OUTSIDE, *NEW])
@@ -779,6 +782,7 @@ def test_a_publication_survives_its_process(lab: Lab) -> None:
 
 
 def test_the_same_operation_again_changes_nothing(lab: Lab, delivery: Delivery) -> None:
+    """[A3] Scenario 2."""
     request, _ = delivery.deliver(NEW)
     before = delivery.gate()
     for _ in range(2):
@@ -808,6 +812,7 @@ def test_the_next_generation_replaces_the_window_again(lab: Lab, delivery: Deliv
 
 @pytest.mark.parametrize("lower_by", [0, 1])
 def test_a_send_that_is_not_above_the_gate_does_nothing(lab: Lab, delivery: Delivery, lower_by: int) -> None:
+    """[A2] Scenario 3."""
     request = delivery.request(delivery.prepare(NEW), NEW)
     delivery.claim(fence=request.draft.fence + lower_by)
     gate = delivery.gate()
@@ -832,6 +837,7 @@ def test_a_gate_of_somebody_else_lets_nothing_in(lab: Lab, delivery: Delivery, o
 
 
 def test_without_a_gate_nothing_is_published(lab: Lab, delivery: Delivery) -> None:
+    """[A17] Scenario 9."""
     delivery.claim()
     request = delivery.request(delivery.prepare(NEW), NEW)
     lab.forget_gate()
@@ -840,6 +846,7 @@ def test_without_a_gate_nothing_is_published(lab: Lab, delivery: Delivery) -> No
 
 
 def test_a_committed_in_flight_mark_is_not_overwritten(lab: Lab, delivery: Delivery) -> None:
+    """[A9] Scenario 9."""
     delivery.claim()
     request = delivery.request(delivery.prepare(NEW), NEW)
     lab.set_in_flight(key_of(["half"]))
@@ -861,6 +868,7 @@ TAMPERING: dict[str, Callable[[Lab, str], None]] = {
 
 @pytest.mark.parametrize("how", sorted(TAMPERING))
 def test_a_prepared_table_that_changed_is_not_published(lab: Lab, delivery: Delivery, how: str) -> None:
+    """[A15] Scenario 3."""
     delivery.claim()
     request, gate = delivery.request(delivery.prepare(NEW), NEW), delivery.gate()
     TAMPERING[how](lab, request.prepared.name)
@@ -870,6 +878,7 @@ def test_a_prepared_table_that_changed_is_not_published(lab: Lab, delivery: Deli
 
 @pytest.mark.parametrize("ts", [at(3), datetime(2025, 1, 1, 23, 59, 59, 999000), None], ids=str)
 def test_a_row_outside_the_window_is_not_published(lab: Lab, delivery: Delivery, ts: datetime | None) -> None:
+    """[A15] Scenario 3."""
     delivery.claim()
     rows = [*NEW, (9, "astray", None, ts)]
     request, gate = delivery.request(delivery.prepare(rows), rows), delivery.gate()
@@ -906,6 +915,7 @@ CONSTRAINTS = {
 
 @pytest.mark.parametrize("kind", sorted(CONSTRAINTS))
 def test_a_constraint_fault_is_a_proved_rollback(empty_lab: Lab, kind: str) -> None:
+    """Scenario 7."""
     extra, number = CONSTRAINTS[kind]
     empty_lab.create_table("orders", ORDERS, extra)
     old = [(*row, 0) for row in BEFORE] if "note" in extra else BEFORE
@@ -998,6 +1008,7 @@ def test_a_receipt_of_another_intent_is_not_already(lab: Lab, delivery: Delivery
 
 
 def test_a_generation_has_one_receipt(lab: Lab, delivery: Delivery) -> None:
+    """Scenario 7."""
     request, _ = delivery.deliver(NEW)
     gate = delivery.gate()
     outcome = delivery.send(request, operation_id=key_of(["another operation"]))
@@ -1007,6 +1018,7 @@ def test_a_generation_has_one_receipt(lab: Lab, delivery: Delivery) -> None:
 
 
 def test_a_removed_receipt_does_not_publish_twice(lab: Lab, delivery: Delivery) -> None:
+    """[A17] Scenario 9."""
     request, _ = delivery.deliver(NEW)
     lab.forget_receipts()
     gate = delivery.gate()
@@ -1064,6 +1076,7 @@ def test_a_window_without_its_column_never_becomes_a_full_refresh(
 
 @pytest.mark.parametrize("kind", ["date", "datetime2(0)", "datetime2(1)", "datetime2(3)", "datetime2(6)"])
 def test_window_bounds_are_exact_for_each_type_of_column(empty_lab: Lab, kind: str) -> None:
+    """[E12]"""
     source = "Date32" if kind == "date" else f"DateTime64({kind[10]})"
     column = Column("ts", f"Nullable({source})", kind, True)
     tick = {"date": 86_400_000_000}.get(kind) or 10 ** (6 - int(kind[10]))
@@ -1131,12 +1144,14 @@ def test_a_probe_raises_the_gate(delivery: Delivery) -> None:
 
 
 def test_a_probe_tells_a_removed_receipt_from_none(lab: Lab, delivery: Delivery) -> None:
+    """[A17] Scenario 9."""
     delivery.deliver(NEW)
     lab.forget_receipts()
     assert delivery.probe() == tr.ProbeAnswer(None, delivery.operation_id, None)
 
 
 def test_a_probe_tells_a_half_committed_publication(lab: Lab, delivery: Delivery) -> None:
+    """[A9] Scenario 9."""
     delivery.claim()
     lab.set_in_flight(delivery.operation_id)
     assert delivery.probe() == tr.ProbeAnswer(None, None, delivery.operation_id)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.mssql import server
+from airflow_dpone.target_sqlserver.session import Session
+from tests.contract.target_cases import BEFORE, ORDERS, Delivery
+from tests.mssql import server, standin
 from tests.mssql.lab import MssqlLab
 from tests.mssql.server import OwnDatabase
+from tests.mssql.way import Way, is_sent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -47,3 +50,46 @@ def connection(database: OwnDatabase) -> Iterator[Any]:
 def mssql_lab(database: OwnDatabase, connection: Any) -> MssqlLab:
     """The database, emptied."""
     return MssqlLab(database.where, connection, is_standin=database.is_standin)
+
+
+# ---- publications into one table; a module may have fixtures of these names of its own ---------------------
+
+
+@pytest.fixture
+def lab(mssql_lab: MssqlLab) -> MssqlLab:
+    mssql_lab.create_table("orders", ORDERS)
+    mssql_lab.insert("orders", BEFORE)
+    return mssql_lab
+
+
+@pytest.fixture
+def delivery(lab: MssqlLab) -> Iterator[Delivery]:
+    with lab.open() as target:
+        made = Delivery(target)
+        made.claim()
+        yield made
+
+
+@pytest.fixture
+def way(lab: MssqlLab) -> Iterator[Way]:
+    standin.close_all()
+    with Way(lab.where) as made:
+        yield made
+    standin.close_all()
+
+
+@pytest.fixture
+def at_batch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Calls something directly before the batch of a publication is sent."""
+
+    def before(call: Callable[[], None]) -> None:
+        sent = Session.results
+
+        def results(session: Session, text: str, *parameters: object) -> Any:
+            if is_sent(text, parameters):
+                call()
+            return sent(session, text, *parameters)
+
+        monkeypatch.setattr(Session, "results", results)
+
+    return before

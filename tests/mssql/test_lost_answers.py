@@ -6,86 +6,24 @@ The scenarios of the specification of the batches that the target's contract doe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyodbc
 import pytest
 
 from airflow_dpone.delivery import target_records as tr
-from airflow_dpone.errors import OutcomeUnknown, TargetBusy
+from airflow_dpone.errors import TargetBusy
 from airflow_dpone.target_sqlserver import odbc
 from airflow_dpone.target_sqlserver import publication_statements as batches
 from airflow_dpone.target_sqlserver import statements as sql
 from airflow_dpone.target_sqlserver.session import Session
 from airflow_dpone.target_sqlserver.target import SqlServerTarget
-from tests.contract.target_cases import BEFORE, NEW, ORDERS, OUTSIDE, Delivery, sorted_rows
-from tests.mssql import server, standin
+from tests.contract.target_cases import NEW, Delivery
+from tests.mssql import server
 from tests.mssql.lab import LabTarget, MssqlLab
-from tests.mssql.way import Way, is_sent
-
-
-@pytest.fixture
-def lab(mssql_lab: MssqlLab) -> MssqlLab:
-    mssql_lab.create_table("orders", ORDERS)
-    mssql_lab.insert("orders", BEFORE)
-    return mssql_lab
-
-
-@pytest.fixture
-def delivery(lab: MssqlLab) -> Iterator[Delivery]:
-    with lab.open() as target:
-        made = Delivery(target)
-        made.claim()
-        yield made
-
-
-@pytest.fixture
-def way(lab: MssqlLab) -> Iterator[Way]:
-    standin.close_all()
-    with Way(lab.where) as made:
-        yield made
-    standin.close_all()
-
-
-@pytest.fixture
-def at_batch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
-    """Calls something directly before the batch of a publication is sent."""
-
-    def before(call: Callable[[], None]) -> None:
-        sent = Session.results
-
-        def results(session: Session, text: str, *parameters: object) -> Any:
-            if is_sent(text, parameters):
-                call()
-            return sent(session, text, *parameters)
-
-        monkeypatch.setattr(Session, "results", results)
-
-    return before
-
-
-def in_background(call: Callable[[], Any]) -> Future[Any]:
-    pool = ThreadPoolExecutor(1)
-    try:
-        return pool.submit(call)
-    finally:
-        pool.shutdown(wait=False)
-
-
-def published(lab: MssqlLab) -> bool:
-    return lab.rows("orders") == sorted_rows([*OUTSIDE, *NEW])
-
-
-def unpublished(lab: MssqlLab) -> bool:
-    return lab.rows("orders") == sorted_rows(BEFORE) and lab.count_receipts() == 0
-
-
-def unknown(call: Callable[[], Any]) -> None:
-    with pytest.raises(OutcomeUnknown) as caught:
-        call()
-    assert caught.value.code == "dpone.publish.outcome_unknown"
+from tests.mssql.publishing import in_background, published, unknown, unpublished
+from tests.mssql.way import Way
 
 
 def test_a_late_request_is_fenced_by_the_probe(

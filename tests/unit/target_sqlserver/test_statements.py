@@ -279,6 +279,16 @@ def test_a_wide_table_does_not_nest_deeply(count: int) -> None:
     assert sum(f"[c{i}]" in text for i in range(count)) == count
 
 
+@pytest.mark.parametrize(("source", "kind"), sorted(EXTREMES))
+def test_the_widest_admitted_table_is_far_from_the_limits_of_an_expression(source: str, kind: str) -> None:
+    """[D7] What docs/sql-server.md says of 250 columns of one kind. SQL Server admits 65,535 identifiers and
+    constants in one expression."""
+    count = digest_statements.CERTIFIED_COLUMNS
+    text = digest_statements.row_bytes(layout_of([Column(f"c{i}", source, kind, True) for i in range(count)]))
+    assert depth(text) <= 15
+    assert len(re.findall(r"s\.\[c\d+\]|0x[0-9A-Fa-f]*|\b\d+\b", text)) < 10_000
+
+
 def test_a_sum_that_could_be_cut_starts_with_max() -> None:
     """[D4] Three texts of 4,002 bytes: any two of them are longer than 8,000."""
     text = digest_statements.row_bytes(layout_of(wide(3, "nvarchar(2000)", "String")))
