@@ -82,7 +82,7 @@ SUITES = (
     Suite("clickhouse-native", required=False),
     Suite("machine"),
     Suite("airflow_side"),
-    Suite("browser", required=False, missing="this version has no pages in the Airflow UI"),
+    Suite("browser", required=False, probe="tests.servers.chromium"),
 )
 
 

@@ -15,9 +15,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from airflow_dpone.links.delivery import delivery_page
-from tests.airflow_side.two_users import DENIED
 from tests.conftest import AIRFLOW_HOME
 from tests.fakes.world import DAY, HOST, TARGET_COLUMNS, World, requester
+from tests.servers.two_users import DENIED
 
 SCRIPT = "<script>alert('orders')</script>"
 PASSWORDS = {"admin": "of-admin", "bob": "of-bob"}
@@ -46,7 +46,7 @@ def app(world: World) -> Iterator[Any]:
     passwords.write_text(json.dumps(PASSWORDS))
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {
-            "AIRFLOW__CORE__AUTH_MANAGER": "tests.airflow_side.two_users.TwoUsers",
+            "AIRFLOW__CORE__AUTH_MANAGER": "tests.servers.two_users.TwoUsers",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,bob:viewer",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
             "AIRFLOW__API_AUTH__JWT_SECRET": "of this test only " * 4,

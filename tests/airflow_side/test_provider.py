@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.airflow_side.airflow_home import AirflowHome
+from tests.servers.airflow_home import AirflowHome
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +45,14 @@ def test_the_provider_and_its_connection_types_are_listed(home: AirflowHome) -> 
             conn_id,
             "airflow-dpone",
         )
+
+
+def test_the_plugin_and_the_extra_link_are_listed(home: AirflowHome) -> None:
+    plugins = {row["name"]: row for row in home.rows("plugins")}
+    assert "/dpone" in str(plugins["dpone"]["fastapi_apps"])
+    assert "airflow-dpone" in str(plugins["dpone"]["source"])
+    links = [row["extra_link_class_name"] for row in home.rows("providers", "links")]
+    assert "airflow_dpone.links.delivery.DeliveryLink" in links
 
 
 def test_the_configuration_shows_our_section_with_its_defaults(home: AirflowHome) -> None:
