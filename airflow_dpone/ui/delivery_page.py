@@ -202,13 +202,16 @@ def _error(view: DeliveryView) -> LastError | None:
         code=found.last_error_code or "",
         summary="" if row is None else row.summary,
         reason=found.reason or "",
-        retry="" if row is None else _RETRY[row.retry],
+        retry="" if row is None or found.state is S.INCIDENT else _RETRY[row.retry],
         resume_state=found.resume_state or "",
     )
 
 
 def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    text = text.strip()
+    if not text or text.endswith((".", "!", "?")):
+        return text[:1].upper() + text[1:]
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _about(view: DeliveryView, plan: Mapping[str, Any]) -> list[Fact]:
@@ -300,7 +303,7 @@ def _identifiers(view: DeliveryView, history: History) -> list[Fact]:
         facts.append(Fact("Target reserved", "for nobody"))
     tuned = len(history.all(DeliveryEvent.TUNED))
     if tuned:
-        facts.append(Fact("Tuned", f"{tuned} times"))
+        facts.append(Fact("Tuned", words.times(tuned)))
     return facts
 
 

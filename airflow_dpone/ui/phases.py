@@ -161,7 +161,7 @@ def _said(state: DeliveryState, history: History) -> str:
     if state is S.PUBLISHED:
         receipt = payload["receipt"]
         sends = len(history.all(S.PUBLISHING))
-        again = "" if sends == 1 else f", sent {sends} times"
+        again = "" if sends == 1 else f", sent {words.times(sends)}"
         return f"{words.number(receipt['row_count'])} in, {words.number(receipt['deleted_rows'])} out{again}"
     if state is S.EVIDENCED:
         return words.short(payload["evidence_sha256"])
@@ -173,7 +173,7 @@ def _said(state: DeliveryState, history: History) -> str:
 def _so_far(state: DeliveryState, view: DeliveryView, history: History) -> str:
     """What is known of a phase that is not over."""
     if view.invocation.state in s.IN_DOUBT:
-        return f"sent {len(history.all(S.PUBLISHING))} times; the answer is not known"
+        return f"sent {words.times(len(history.all(S.PUBLISHING)))}; the answer is not known"
     if state is S.EXTRACTED and history.open_epoch is not None:
         sealed = [
             chunk

@@ -59,8 +59,13 @@ def size(count: int) -> str:
 
 
 def short(digest: str) -> str:
-    """The head of a hash."""
-    return f"{digest[:12]}\N{HORIZONTAL ELLIPSIS}"
+    """The head of a hash, or of another long name."""
+    return digest if len(digest) <= 16 else f"{digest[:12]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def times(count: int) -> str:
+    """``once``, ``3 times``."""
+    return "once" if count == 1 else f"{count} times"
 
 
 def rows(count: int) -> str:

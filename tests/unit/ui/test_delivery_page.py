@@ -117,6 +117,8 @@ def test_an_incident_names_the_command_that_ends_it(world: World) -> None:
     key = world.invocation().invocation_key
     assert found.headline.command.startswith("airflow dpone recovery retire --journal-conn-id audit ")
     assert f"--delivery {key}" in found.headline.command
+    assert found.error is not None
+    assert (found.error.code, found.error.retry) == ("dpone.target.incarnation_gone", "")
     reserved = {fact.label: fact.value for fact in found.identifiers}["Target reserved"]
     assert reserved.startswith("for this delivery since ")
 
@@ -131,6 +133,16 @@ def test_a_failed_check_is_the_reason(world: World) -> None:
     assert found.error.code == "dpone.quality.failed"
     assert "row_count" in found.error.reason
     assert marks(found)[3] == "stopped"
+
+
+def test_a_check_that_only_warns_is_no_failure(world: World) -> None:
+    from airflow_dpone.ui import html
+
+    world.quality = Quality(row_count={"min_rows": 100}, severity={"row_count": "warn"})
+    world.deliver()
+    found = page(world)
+    assert (found.headline.state, found.phases[3].said) == ("COMPLETED", "6 rows, 0 of 1 checks passed")
+    assert '<td class="warned">warned</td>' in html.delivery(found, base="").body.decode()
 
 
 def test_a_worker_at_work_is_told_from_one_that_fell_silent(world: World) -> None:

@@ -43,3 +43,9 @@ def test_a_window_of_days_shows_days() -> None:
 def test_numbers_are_grouped_without_a_comma_that_could_be_a_point() -> None:
     assert words.number("1234567") == "1\N{NARROW NO-BREAK SPACE}234\N{NARROW NO-BREAK SPACE}567"
     assert (words.rows(1), words.rows(2)) == ("1 row", "2 rows")
+    assert (words.times(1), words.times(2)) == ("once", "2 times")
+
+
+def test_only_a_long_name_is_cut() -> None:
+    assert words.short("worker-1") == "worker-1"
+    assert words.short("0" * 64) == "0" * 12 + "\N{HORIZONTAL ELLIPSIS}"
