@@ -4,7 +4,7 @@
     python -m tests.crash.embedded_world finish DIRECTORY            (deliver to the end, then look)
 
 With ``object_storage`` as a last word the spool is the same directory as ``file://``, with an AIRFLOW_HOME
-(where the cache is) beside it.
+(where the cache is) beside it. With ``create_target`` the route may make its table.
 
 chDB and DuckDB admit one process at a time and survive no fork, so each command is a new process. The last
 line of standard output is JSON.
@@ -135,16 +135,17 @@ def child(command: str, home: Path, *arguments: str) -> tuple[int, dict[str, Any
     return done.returncode, json.loads(answer)
 
 
-def deliver_once(home: Path, index: int, *, object_storage: bool = False) -> dict[str, Any]:
+def deliver_once(home: Path, index: int, word: str = "") -> dict[str, Any]:
     """The delivery; the answer also lists the crash points that it passed."""
     spool: str | Path = home / "spool"
-    if object_storage:
+    options = {"create_target": True} if word == "create_target" else {}
+    if word == "object_storage":
         os.environ["AIRFLOW_HOME"] = str(home / "airflow")
         spool = f"file://{spool}"
     observer = SignalAt(index, signal.SIGKILL)
     try:
         result = deliver(
-            route(home),
+            route(home, options=options),
             WINDOW,
             journal=home / "journal.db",
             spool=spool,
@@ -210,10 +211,9 @@ def _journal(home: Path) -> dict[str, Any]:
 def main(arguments: list[str]) -> dict[str, Any]:
     """Runs one command."""
     command, home = arguments[0], Path(arguments[1])
-    object_storage = arguments[-1] == "object_storage"
     if command == "deliver":
-        return deliver_once(home, int(arguments[2]), object_storage=object_storage)
-    return {**deliver_once(home, -1, object_storage=object_storage), **look(home)}
+        return deliver_once(home, int(arguments[2]), arguments[-1])
+    return {**deliver_once(home, -1, arguments[-1]), **look(home)}
 
 
 if __name__ == "__main__":

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.crash.embedded_world import World, child
+from tests.crash.embedded_world import World, child, in_warehouse
 
 IDS_IN_WINDOW = [2, 3, 4, 5, 5, 7, 8, 9, 10, 11, 12, 13]
 IDS_OUTSIDE = [901, 903, 904]
@@ -116,4 +117,37 @@ def test_with_object_storage_as_spool_too(lanes: list[World], undisturbed: dict[
         )
         _, found = child("finish", home, "object_storage")
         outcomes[point] = problems(found, undisturbed["rows"])
+    assert {point: found for point, found in outcomes.items() if found} == {}
+
+
+WHILE_IT_IS_MADE = [
+    "after_journal_acquire",
+    "before_target_create_table",
+    "after_target_create_table",
+    "before_target_claim_gate",
+]
+"""Between the lease and the gate: no table, an empty one that no plan knows, a plan of it."""
+
+
+@pytest.mark.timeout(900)
+def test_a_table_that_the_delivery_makes_too(lanes: list[World]) -> None:
+    """Killed before and after it, then called again: the same table, the same rows, one receipt."""
+
+    def bare() -> Path:
+        home = lanes[0].reset()
+        in_warehouse(home, "DROP TABLE sales.orders")
+        return home
+
+    _, whole = child("finish", bare(), "create_target")
+    assert [row[0] for row in whole["rows"]] == IDS_IN_WINDOW
+    assert problems(whole, whole["rows"]) == []
+    outcomes = {}
+    for point in WHILE_IT_IS_MADE:
+        home = bare()
+        code, _ = child("deliver", home, str(whole["points"].index(point)), "create_target")
+        assert code == -signal.SIGKILL
+        made = in_warehouse(home, "SELECT count(*) FROM duckdb_tables() WHERE schema_name = 'sales'")
+        assert made == [(int(WHILE_IT_IS_MADE.index(point) > 1),)]
+        _, found = child("finish", home, "create_target")
+        outcomes[point] = problems(found, whole["rows"])
     assert {point: found for point, found in outcomes.items() if found} == {}
