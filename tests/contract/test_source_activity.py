@@ -22,12 +22,17 @@ MONTHS = Window(MARCH, MARCH + timedelta(days=60))
 
 @pytest.fixture(params=[ChdbWorld, NativeWorld], ids=["chdb", "native"])
 def world(request: pytest.FixtureRequest) -> Iterator[EngineWorld]:
-    """A table by month."""
+    """A database of its own."""
     made = request.param()
-    made.table("k Int64, at DateTime('UTC')", rest="PARTITION BY toYYYYMM(at) ORDER BY k")
-    made.execute(f"SYSTEM STOP MERGES {made.database}.t")
     yield made
     made.drop()
+
+
+@pytest.fixture(autouse=True)
+def months(world: EngineWorld) -> None:
+    """A table by month, whose parts are not merged before a test says so."""
+    world.table("k Int64, at DateTime('UTC')", rest="PARTITION BY toYYYYMM(at) ORDER BY k")
+    world.execute(f"SYSTEM STOP MERGES {world.database}.t")
 
 
 def insert(world: EngineWorld, key: int, at: str) -> None:
