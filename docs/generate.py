@@ -156,10 +156,17 @@ def calls_page() -> str:
         windows_between,
     )
     from airflow_dpone.operators.seven_tasks import OPERATORS
+    from airflow_dpone.sensors import (
+        CustodyClearSensor,
+        SourceSettledSensor,
+        WindowDeliveredSensor,
+        WindowsCoveredSensor,
+    )
+    from airflow_dpone.sensors.waiting import JournalSensor
 
     text = [
         "# Calls",
-        _MADE.format(source="the docstrings of the operators, deliver, plan and Requester"),
+        _MADE.format(source="the docstrings of the operators and sensors, deliver, plan and Requester"),
         f"Templated fields of the operators: `{'`, `'.join(DeliverWindowOperator.template_fields)}`.\n",
     ]
     for title, of in (
@@ -169,6 +176,11 @@ def calls_page() -> str:
         ("windows_between", windows_between),
         ("DeliveryRetryPolicy", DeliveryRetryPolicy),
         ("target_asset", target_asset),
+        ("Sensors that read the journal", JournalSensor),
+        ("CustodyClearSensor", CustodyClearSensor),
+        ("WindowsCoveredSensor", WindowsCoveredSensor),
+        ("WindowDeliveredSensor", WindowDeliveredSensor),
+        ("SourceSettledSensor", SourceSettledSensor),
         ("deliver", wiring.deliver),
         ("plan", wiring.plan),
         ("Requester", Requester),

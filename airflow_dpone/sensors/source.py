@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from airflow_dpone.sensors.waiting import WaitingSensor
@@ -75,9 +76,15 @@ class SourceSettledSensor(WaitingSensor):
         )
         quiet_sec = self.quiet.total_seconds() if isinstance(self.quiet, timedelta) else self.quiet
         window = self._window(context)
+        problems = []
         if self.window_column is None and not window.is_full:
             text = "is needed: the source column that the window cuts"
-            raise ConfigurationError.of([Problem("dpone.config.field", "window_column", text)])
+            problems.append(Problem("dpone.config.field", "window_column", text))
+        if isinstance(quiet_sec, bool) or not isinstance(quiet_sec, int | float) or not 0 <= quiet_sec < inf:
+            text = "must be a timedelta or a number of seconds, of at least 0"
+            problems.append(Problem("dpone.config.field", "quiet", text))
+        if problems:
+            raise ConfigurationError.of(problems)
         return SourceSettledTrigger(
             source=place.source,
             source_table=list(place.source_table),

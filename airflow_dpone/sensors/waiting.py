@@ -58,7 +58,8 @@ class WaitingSensor(BaseSensorOperator):
 
 
 class JournalSensor(WaitingSensor):
-    """A sensor that reads the journal of a target.
+    """What the three sensors take that read the journal of a target. Airflow's own parameters of a sensor
+    (``timeout``, ``poke_interval``, ``soft_fail`` ...) come on top.
 
     :param target: as in ``DeliverWindowOperator``. :param target_table: ``(schema, table)``.
     :param journal: path or URL of the journal, without a password (templated).

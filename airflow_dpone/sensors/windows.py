@@ -89,7 +89,8 @@ class WindowsCoveredSensor(JournalSensor):
 
 
 class WindowDeliveredSensor(WindowsCoveredSensor):
-    """Waits until exactly this window of a target was delivered, at least once.
+    """Waits until exactly this window of a target was delivered, at least once. It takes what
+    WindowsCoveredSensor takes.
 
     :param full_refresh: wait for the first delivery of the whole table instead of a window.
     """

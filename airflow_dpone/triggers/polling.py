@@ -21,6 +21,9 @@ from airflow_dpone.errors import CATALOGUE, DponeError, InternalError, error_of
 
 Answer = TypeVar("Answer")
 
+SHORTEST_PAUSE_SEC = 0.05
+"""Between two looks, whatever was asked for."""
+
 # Ours alone: a journal that hangs must not use up the threads of everybody's triggers.
 _threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="dpone-trigger")
 
@@ -83,7 +86,8 @@ class PollingTrigger(BaseTrigger):
             if status is not None or late:
                 yield _event({**seen, "status": status or "timeout"})
                 return
-            await asyncio.sleep(min(self.poll_interval, max(0.0, self.deadline - time.time())))
+            pause = max(self.poll_interval, SHORTEST_PAUSE_SEC)
+            await asyncio.sleep(min(pause, max(0.0, self.deadline - time.time())))
 
 
 def raise_failure(event: Mapping[str, Any] | None) -> None:

@@ -56,6 +56,8 @@ with DAG("busy", schedule=daily):
 with DAG("empty", schedule=None):
     SourceSettledSensor(task_id="task", quiet=0, allow_empty=False, window_start="2020-01-01T00:00:00Z",
                         window_end="2020-01-02T00:00:00Z", **SOURCE, **SHORT)
+with DAG("wrong_source", schedule=daily):
+    SourceSettledSensor(task_id="task", quiet=-1, retries=3, **(SOURCE | dict(window_column=None)), **SHORT)
 with DAG("wrong", schedule=None):
     CustodyClearSensor(task_id="task", target="duckdb://me:hunter2@/x", target_table=("a",), retries=3,
                        journal="postgresql://me:hunter2@host/x", **SHORT)
@@ -154,6 +156,7 @@ class TestSensors:
     @pytest.mark.parametrize(
         ("dag_id", "said"),
         [
+            ("wrong_source", ["2 problems", "window_column: is needed", "quiet: must be"]),
             ("wrong", ["target:", "target_table", "journal: the URL carries a password"]),
             ("no_table", ["nothing"]),
         ],

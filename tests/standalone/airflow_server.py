@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DAGS = Path(__file__).resolve().parent / "dags"
 PATIENCE_SEC = 300.0
 """How long a state is waited for: nothing here is slow on an idle machine, and few machines are idle."""
+WINDOWS = int(os.environ.get("DPONE_TEST_WINDOWS", "50"))
+"""How many windows are delivered at once: fifty; fewer for a quick look on a slow machine."""
 
 Found = TypeVar("Found")
 
@@ -108,6 +110,7 @@ class Standalone:
             },
         }
         self._started: list[subprocess.Popen[bytes]] = []
+        self._patient = False
 
     # ---- start and stop --------------------------------------------------------------------------------
 
@@ -118,6 +121,7 @@ class Standalone:
             metadata.execute("PRAGMA journal_mode = WAL")
         self._run("standalone")
         until("Airflow is healthy", self._is_healthy)
+        self._patient = True
         until("the DAGs are known", lambda: self.get("/dags")["total_entries"])
 
     def stop(self) -> None:
@@ -150,7 +154,7 @@ class Standalone:
             raise RuntimeError(f"airflow ended:\n{(self.home / 'output.log').read_text()[-3000:]}")
         try:
             health = self.get("/monitor/health")
-        except OSError:
+        except ServerError:
             return False
         return all(
             health[part]["status"] == "healthy" for part in ("scheduler", "triggerer", "dag_processor")
@@ -193,8 +197,9 @@ class Standalone:
                 return self._ask_once(method, path, body)
             except ServerError:
                 tries += 1
-                if tries == 10:
+                if tries == 10 or not self._patient:
                     raise
+                time.sleep(0.5)
 
     def _ask_once(self, method: str, path: str, body: Any) -> Any:
         request = urllib.request.Request(
@@ -208,13 +213,27 @@ class Standalone:
                 return json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             text = f"{method} {path}: {error.code} {error.read().decode()[:500]}"
+            if error.code == 409 and method == "POST":
+                return None  # it is there: an answer before this one was lost
             raise (ServerError if error.code >= 500 else RuntimeError)(text) from None
+        except OSError as error:
+            raise ServerError(f"{method} {path}: {error}") from None
 
     def trigger(self, dag_id: str, run_id: str, **conf: Any) -> Run:
         """A new run of a DAG."""
         body = {"dag_run_id": run_id, "logical_date": None, "conf": conf}
         self._ask("POST", f"/dags/{dag_id}/dagRuns", body)
         return Run(self, dag_id, run_id)
+
+    def connect(self, conn_id: str, conn_type: str, host: Path, **extra: str) -> None:
+        """A connection in Airflow's database."""
+        body = {
+            "connection_id": conn_id,
+            "conn_type": conn_type,
+            "host": str(host),
+            "extra": json.dumps(extra),
+        }
+        self._ask("POST", "/connections", body)
 
     @contextmanager
     def paused(self, dag_id: str) -> Iterator[None]:
@@ -238,10 +257,11 @@ class Run:
         """The run's state."""
         return str(self.airflow.get(self._path)["state"])
 
-    def wait(self, *states: str) -> str:
+    def wait(self, *states: str, patience_sec: float = PATIENCE_SEC) -> str:
         """Until the run is in one of these states."""
         wanted = states or ("success", "failed")
-        return until(f"{self.dag_id} {self.run_id} is {wanted}", lambda: (s := self.state) in wanted and s)
+        what = f"{self.dag_id} {self.run_id} is {wanted}"
+        return until(what, lambda: (s := self.state) in wanted and s, patience_sec)
 
     def tasks(self, task_id: str | None = None) -> list[dict[str, Any]]:
         """The run's task instances, as the API shows them, by map index."""
