@@ -30,8 +30,9 @@ _KINDS = (
     "a node table of a graph",
     "an edge table of a graph",
     "a ledger table, which keeps or refuses what is deleted",
+    "a subscriber of replication, whose publisher must agree to each change",
 )
-_EMITTED = ("published by replication", "tracked by change data capture")
+_EMITTED = ("published by replication", "tracked by change data capture", "tracked by change tracking")
 
 
 def describe(session: Session, table: catalog.StoredTable, schemas: Schemas) -> tr.TargetTable:

@@ -19,7 +19,11 @@ SELECT CAST(SERVERPROPERTY('ProductMajorVersion') AS nvarchar(16)),
 TABLE_KIND = """
 SELECT CAST(t.is_external AS int), CAST(t.is_memory_optimized AS int), CAST(t.is_filetable AS int),
        CAST(t.temporal_type AS int), CAST(k.is_node AS int), CAST(k.is_edge AS int),
-       CAST(k.ledger_type AS int), CAST(t.is_replicated AS int), CAST(t.is_tracked_by_cdc AS int)
+       CAST(k.ledger_type AS int), CAST(t.is_sync_tran_subscribed AS int),
+       CASE WHEN t.is_replicated = 1 OR t.is_merge_published = 1 THEN 1 ELSE 0 END,
+       CAST(t.is_tracked_by_cdc AS int),
+       CASE WHEN EXISTS (SELECT 1 FROM sys.change_tracking_tables AS c WHERE c.object_id = t.object_id)
+            THEN 1 ELSE 0 END
   FROM sys.tables AS t
  CROSS JOIN (SELECT 0 AS is_node, 0 AS is_edge, 0 AS ledger_type) AS older
  CROSS APPLY (SELECT is_node, is_edge, ledger_type FROM sys.tables AS x WHERE x.object_id = t.object_id) AS k

@@ -332,14 +332,31 @@ def test_a_table_whose_rows_cannot_be_replaced_is_refused(lab: MssqlLab, made: s
     assert "dpone.target.table_kind" in codes(lab, "odd")
 
 
+def test_a_table_that_is_watched_gets_a_warning(lab: MssqlLab) -> None:
+    """[E8] Change tracking is allowed: each redelivery sends every row twice."""
+    needs_server(lab, "the stand-in has no change tracking")
+    name = lab.where.database
+    lab.run("CREATE TABLE [shop].[watched] (id bigint NOT NULL PRIMARY KEY)")
+    lab.run(f"ALTER DATABASE [{name}] SET CHANGE_TRACKING = ON")
+    lab.run("ALTER TABLE [shop].[watched] ENABLE CHANGE_TRACKING")
+    try:
+        found = described(lab, "watched")
+        assert (found.problems, len(found.warnings)) == ((), 1)
+    finally:
+        lab.run("DROP TABLE [shop].[watched]")
+        lab.run(f"ALTER DATABASE [{name}] SET CHANGE_TRACKING = OFF")
+
+
 def test_flags_of_the_catalog_become_refusals(lab: MssqlLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """[E8] The reading of the row, where the row itself needs SQL Server."""
     monkeypatch.setattr(
-        preflight_statements, "TABLE_KIND", "SELECT 1, 1, 1, 1, 1, 1, 1, 1, 1 FROM (SELECT ? AS x) AS t;"
+        preflight_statements,
+        "TABLE_KIND",
+        "SELECT 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 FROM (SELECT ? AS x) AS t;",
     )
     found = described(lab)
-    assert [problem.code for problem in found.problems] == ["dpone.target.table_kind"] * 7
-    assert len(found.warnings) == 2
+    assert [problem.code for problem in found.problems] == ["dpone.target.table_kind"] * 8
+    assert len(found.warnings) == 3
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pyodbc
 import pytest
 
-from airflow_dpone.errors import TargetRejected
+from airflow_dpone.errors import ConfigurationError, TargetRejected
 from airflow_dpone.settings import Limits
 from tests.contract.target_cases import sorted_rows
 from tests.fakes.world import orders, requester
@@ -156,3 +156,41 @@ def test_bounds_depend_on_no_setting_of_the_login(world: MssqlWorld, setting: st
     bounds = ("2025-01-01T00:00:00.000000", "2025-01-02T00:00:00.000000")
     assert connection.execute(text, *bounds).fetchone()[0] == 6
     connection.close()
+
+
+class Stopped(BaseException):
+    """The process ends here."""
+
+
+def test_a_table_that_changed_under_an_open_delivery_ends_it_with_the_difference(world: MssqlWorld) -> None:
+    """Nothing more is loaded; the next call plans with the table as it is and names what it does not feed."""
+
+    def stop(point: str) -> None:
+        if point == "before_target_build_prepared":
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        world.deliver(observer=stop)
+    world.lab.run("ALTER TABLE [shop].[orders] ALTER COLUMN note nvarchar(20)")
+    world.lab.run("ALTER TABLE [shop].[orders] ADD added int NULL")
+    with pytest.raises(TargetRejected) as caught:
+        world.deliver(requester(try_number=2, ti_id="two"))
+    assert (caught.value.code, caught.value.state_after) == ("dpone.target.drift", "FAILED")
+    for text in ("added is new (int NULL)", "note is nvarchar(20) NULL, planned as nvarchar(max) NULL"):
+        assert text in caught.value.message
+    assert world.lab.stage_names() == []
+    with pytest.raises(ConfigurationError) as refused:
+        world.deliver(requester(try_number=3, ti_id="three"))
+    assert [problem.where for problem in refused.value.problems] == ["added"]
+
+
+def test_a_table_that_changes_in_the_last_moment_is_told_by_the_publication(world: MssqlWorld) -> None:
+    def change(point: str) -> None:
+        if point == "before_target_publish":
+            world.lab.run("ALTER TABLE [shop].[orders] DROP COLUMN note")
+
+    with pytest.raises(TargetRejected) as caught:
+        world.deliver(observer=change)
+    assert (caught.value.code, caught.value.state_after) == ("dpone.publish.target_changed", "FAILED")
+    assert "note is gone (it was nvarchar(max) NULL)" in caught.value.message
+    assert world.lab.count_receipts() == 0
