@@ -120,6 +120,8 @@ def get_provider_info() -> dict[str, Any]:
             }
         },
         "integrations": [{"integration-name": _INTEGRATION, "tags": ["service"]}],
+        "asset-uris": [{"schemes": ["dpone"], "handler": "airflow_dpone.operators.assets.checked_uri"}],
+        "operators": _modules("operators", "one_task", "seven_tasks"),
         "sensors": _modules("sensors", "custody", "source", "windows"),
         "triggers": _modules("triggers", "custody", "source", "windows"),
     }

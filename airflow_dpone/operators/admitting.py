@@ -49,7 +49,7 @@ class AdmittingOperator(DeliveryOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """As for every operator; while the target is taken, it defers."""
-        return self.reported(context, lambda: self._work_or_wait(context, None))
+        return self.reported(context, lambda: self._work_or_wait(context, None, is_over=False))
 
     def go_on_after_custody(
         self, context: Context, event: Mapping[str, Any] | None = None, waiting_since: float | None = None
@@ -60,7 +60,8 @@ class AdmittingOperator(DeliveryOperator):
 
         def go_on() -> dict[str, Any]:
             raise_failure(event)
-            return self._work_or_wait(context, waiting_since)
+            is_over = event is not None and event.get("status") == "timeout"
+            return self._work_or_wait(context, waiting_since, is_over=is_over)
 
         return self.reported(context, go_on)
 
@@ -85,8 +86,11 @@ class AdmittingOperator(DeliveryOperator):
             )
         return problems
 
-    def _work_or_wait(self, context: Context, waiting_since: float | None) -> dict[str, Any]:
-        """:param waiting_since: unix time of this try's first wait, None before it."""
+    def _work_or_wait(
+        self, context: Context, waiting_since: float | None, *, is_over: bool
+    ) -> dict[str, Any]:
+        """:param waiting_since: unix time of this try's first wait, None before it. :param is_over: it has
+        waited for as long as it may."""
         from airflow_dpone.errors import CustodyHeld
         from airflow_dpone.operators import telling
 
@@ -95,7 +99,7 @@ class AdmittingOperator(DeliveryOperator):
             return self.work(context)
         except CustodyHeld as held:
             since = time.time() if waiting_since is None else waiting_since
-            if not self._may_wait(held, since):
+            if is_over or not self._may_wait(held, since):
                 raise
             waits = True
             self._wait(held, since)

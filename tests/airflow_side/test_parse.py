@@ -7,6 +7,7 @@ import copy
 import json
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,14 +91,51 @@ def test_wrong_parameters_do_not_break_the_parse() -> None:
     )
 
 
+def test_the_group_serialises_with_its_seven_operators() -> None:
+    from airflow.sdk import DAG
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    from airflow_dpone.operators import Rolling, deliver_window, target_asset
+
+    with DAG("seven", schedule=None) as dag:
+        deliver_window(
+            "orders",
+            source="chdb:///a",
+            source_table=("a", "b"),
+            target="warehouse",
+            target_table=("c", "d"),
+            window_column="t",
+            rolling=Rolling("run_after", timedelta(days=1)),
+            outlets=[target_asset("warehouse", ("c", "d"))],
+        )
+    again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
+    for phase in ("admit", "extract", "stage", "verify", "publish", "evidence", "checkpoint"):
+        assert again.get_task(f"orders.{phase}").task_type == f"{phase.capitalize()}WindowOperator"
+    assert [asset.uri for asset in again.get_task("orders.checkpoint").outlets] == ["dpone://warehouse/c/d"]
+    assert again.get_task("orders.admit").outlets == []
+    assert all(task.has_retry_policy for task in again.tasks)
+
+
+def test_importing_every_operator_loads_nothing_of_ours_that_works() -> None:
+    code = "import airflow_dpone.operators as o; [getattr(o, name) for name in o.__all__]"
+    base = BASELINE + "\nfrom airflow.sdk import Asset, TaskGroup, chain"
+    added = loaded_by(code) - loaded_by(base)
+    assert {name for name in added if not name.startswith("airflow_dpone")} == set()
+    assert not [name for name in added if name.split(".")[1:2] in ([part] for part in (*INNER, "errors"))]
+
+
 def test_a_mapped_operator_serialises() -> None:
     """B85: also with as many windows as a month has."""
     from airflow.sdk import DAG
     from airflow.serialization.serialized_objects import DagSerialization
 
-    from airflow_dpone.operators import DeliverWindowOperator
+    from airflow_dpone.operators import DeliverWindowOperator, Rolling
 
     with DAG("mapped", schedule=None) as dag:
+        DeliverWindowOperator.partial(
+            task_id="rolling", rolling=Rolling("run_after", timedelta(days=1)), source="chdb:///a",
+            source_table=("a", "b"), target="duckdb:///b", window_column="t",
+        ).expand(target_table=[("c", "d"), ("c", "e")])  # fmt: skip
         DeliverWindowOperator.partial(
             task_id="deliver",
             source="chdb:///a",

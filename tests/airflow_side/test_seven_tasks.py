@@ -13,6 +13,7 @@ from tests.airflow_side.dag_home import DagHome, dag_home, states, xcom
 
 PHASES = ("admit", "extract", "stage", "verify", "publish", "evidence", "checkpoint")
 DAYS = [datetime(2026, 3, day, tzinfo=UTC) for day in range(1, 20)]
+pytestmark = pytest.mark.timeout(600)  # a busy machine takes a minute for Airflow's first task
 DAGS = """
 with DAG("seven", schedule=daily):
     deliver_window("orders", **ROUTE)
