@@ -117,6 +117,8 @@ class Options(SettingModel):
         INSTEAD OF triggers stay refused. SQL Server only, like the next one.
     :param allow_referenced_target: foreign keys of other tables may point at the target, if they have no
         action on delete; a delivery whose DELETE would break one is rolled back.
+    :param unmapped_columns: target columns that nothing feeds. Each redelivery sets them to their default,
+        and lets the server give identity, computed and rowversion columns anew.
     :param embedded_lock_wait_sec: how long a second process waits for an embedded engine's directory.
     """
 
@@ -129,6 +131,7 @@ class Options(SettingModel):
     after_image_digest: bool = False
     allow_triggers: bool = False
     allow_referenced_target: bool = False
+    unmapped_columns: tuple[str, ...] = ()
     embedded_lock_wait_sec: float = Field(default=30.0, ge=0, le=3_600)
 
     @property

@@ -123,7 +123,7 @@ def _after_image_limbs(run: DeliveryRun, receipt: Mapping[str, Any]) -> list[str
 
 
 def _target_options(run: DeliveryRun) -> list[str]:
-    return [name for name in TARGET_OPTIONS if getattr(run.frozen.options, name)]
+    return [name for name in (*TARGET_OPTIONS, "unmapped_columns") if getattr(run.frozen.options, name)]
 
 
 def _unknown_outcomes(run: DeliveryRun) -> int:

@@ -6,7 +6,7 @@ never plans anew with another configuration.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,11 @@ SOURCE_OPTIONS = ("allow_ttl", "accept_unseen_row_policies")
 """Options that let a source table through; tuning that is stored only when it is set."""
 TARGET_OPTIONS = ("after_image_digest", "allow_triggers", "allow_referenced_target")
 """Options about obstacles of a target table; likewise."""
+_OF_WRITTEN_COLUMNS = frozenset(
+    f"dpone.target.{name}"
+    for name in ("generated_column", "encrypted_column", "ansi_padding", "comment_type")
+)
+"""Problems of a target column that are none of a column that is not written."""
 STORED_WHEN_SET = (*SOURCE_OPTIONS, *TARGET_OPTIONS, "create_target")
 
 
@@ -58,7 +63,8 @@ class ColumnMap:
 def map_columns(route: Route, source: r.SourceTable, target: tr.TargetTable) -> ColumnMap:
     """Pairs the columns and collects every problem; opens nothing."""
     ordinary = [c for c in source.columns if not c.kind]
-    wanted = route.columns or tuple((c.name, c.name) for c in ordinary)
+    left_out = route.options.unmapped_columns
+    wanted = route.columns or tuple((c.name, c.name) for c in ordinary if c.name not in left_out)
     by_source = {c.name: c for c in source.columns}
     by_target = {c.name: c for c in target.columns}
     problems = [*source.problems, *target_problems(target, route.options)]
@@ -80,7 +86,9 @@ def map_columns(route: Route, source: r.SourceTable, target: tr.TargetTable) -> 
         else:
             found[target_name] = MappedColumn(source_name, WireColumn(target_name, pair))
     refused = {problem.where for problem in target.problems}
-    problems += _unmapped(target.columns, refused | {target_name for _, target_name in wanted})
+    mapped = {target_name for _, target_name in wanted}
+    problems += _left_out_problems(route, mapped, by_target)
+    problems += _unmapped(target.columns, refused | mapped | set(left_out))
     problems += _window_problems(route, found, by_source)
     types = {name: column.wire.pair.sql_type for name, column in found.items()}
     problems += fitted(route.quality.table_checks, by_target, types)[1]
@@ -91,13 +99,32 @@ def map_columns(route: Route, source: r.SourceTable, target: tr.TargetTable) -> 
 def target_problems(target: tr.TargetTable, options: Options) -> list[Problem]:
     """What stands against the target table and no option lets through, and what an option needs of it."""
     allowed = [problem for option, problem in target.waivers if getattr(options, option)]
+    allowed += [
+        problem
+        for problem in target.problems
+        if problem.where in options.unmapped_columns and problem.code in _OF_WRITTEN_COLUMNS
+    ]
     needed = [problem for option, problem in target.demands if getattr(options, option)]
     return [*(problem for problem in target.problems if problem not in allowed), *needed]
 
 
+def _left_out_problems(
+    route: Route, mapped: set[str], target: Mapping[str, tr.TargetColumn]
+) -> Iterator[Problem]:
+    """What is wrong with ``unmapped_columns``: a column is fed or it is not, and the window's always is."""
+    where = "options.unmapped_columns"
+    for name in route.options.unmapped_columns:
+        yield from unknown_column(name, target, f"column for {where}", "the target")
+        if name in mapped:
+            yield Problem("dpone.config.field", where, f"{name} is delivered by this route; name it once")
+        elif name == route.window_column and route.columns is None:
+            yield Problem("dpone.config.field", where, f"{name} is the window column, which is delivered")
+
+
 def _unmapped(columns: Sequence[tr.TargetColumn], mapped: set[str]) -> list[Problem]:
     text = (
-        "the target has this column but nothing feeds it; each redelivery would empty it. Map it or drop it"
+        "the target has this column but nothing feeds it; each redelivery would empty it. Map it, drop it, "
+        "or name it in options.unmapped_columns"
     )
     return [
         Problem("dpone.types.unmapped_target_column", c.name, text) for c in columns if c.name not in mapped
@@ -222,6 +249,7 @@ class FrozenPlan:
             "on_empty": self.options.on_empty,
             "take_over_target": self.options.take_over_target,
             **{name: True for name in STORED_WHEN_SET if getattr(self.options, name)},
+            **({"unmapped_columns": list(left_out)} if (left_out := self.options.unmapped_columns) else {}),
         }
 
     def to_json(self) -> r.Json:
@@ -281,6 +309,7 @@ def _options(fields: Mapping[str, Any], tuning: Mapping[str, Any]) -> Options:
         on_empty=tuning["on_empty"],
         take_over_target=tuning["take_over_target"],
         fail_on_null=fields.get("fail_on_null") is True,
+        unmapped_columns=tuple(tuning.get("unmapped_columns", ())),
         **flags,
     )
 

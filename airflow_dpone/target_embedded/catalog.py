@@ -153,7 +153,7 @@ def type_of(column: StoredColumn) -> str:
 
 def _column_problems(column: StoredColumn) -> list[Problem]:
     if column.is_generated:
-        text = "is a generated column, which is never written; deliver into a table without it"
+        text = "is a generated column, which is never written; name it in options.unmapped_columns"
         return [Problem("dpone.target.generated_column", column.name, text)]
     sql_type = storage.type_in_comment(column.comment)
     if sql_type is None:

@@ -187,7 +187,7 @@ def _column_problems(columns: tuple[catalog.StoredColumn, ...], table: catalog.S
         found.append(Problem("dpone.target.too_wide", _name(table), text))
     for column in columns:
         if column.is_written_by_server:
-            text = "is written by the server (identity, computed, rowversion ...); use a table without it"
+            text = "is written by the server (identity, computed ...); name it in options.unmapped_columns"
             found.append(Problem("dpone.target.generated_column", column.name, text))
         if column.encryption_type is not None:
             text = "is encrypted by Always Encrypted: the server cannot prove what it holds"

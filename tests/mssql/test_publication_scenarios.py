@@ -270,11 +270,11 @@ def test_a_row_that_another_table_needs_is_a_proved_rollback(lab: MssqlLab) -> N
         lab.run("DROP TABLE [shop].[children]")
 
 
-def _despite(target: LabTarget, table: str, columns: tuple[Column, ...]) -> Delivery:
+def _despite(target: LabTarget, table: str, columns: tuple[Column, ...], **changes: Any) -> Delivery:
     """A delivery whose route lets through what stands against the table."""
     described = target.describe
     target.describe = lambda *names: replace(described(*names), problems=())  # type: ignore[method-assign]
-    return Delivery(target, columns, table, window_column="at")
+    return Delivery(target, columns, table, window_column="at", **changes)
 
 
 @pytest.mark.parametrize(("kind", "option"), [("AFTER", "allow_triggers"), ("INSTEAD OF", None)])
@@ -301,6 +301,23 @@ def test_no_option_lets_a_foreign_key_through_that_changes_other_rows(lab: Mssql
     lab.run("DROP TABLE [shop].[children]")
     assert len(described.problems) == 1
     assert described.waivers == ()
+
+
+def test_columns_that_the_server_writes_are_left_to_it(lab: MssqlLab) -> None:
+    """[E5] As ``options.unmapped_columns`` sends it: identity, computed and defaulted columns come anew."""
+    columns = (Column("id", "Int64", "bigint"), Column("at", "DateTime64(3)", "datetime2(3)"))
+    more = "seq int IDENTITY(1,1) NOT NULL, twice AS (id * 2) PERSISTED, note int NULL DEFAULT 5"
+    lab.create_table("made", columns, more)
+    rows: list[Row] = [(1, at(2)), (2, at(2, 1))]
+    with lab.open() as target:
+        for generation in (1, 2):
+            number = {"generation": generation, "invocation": str(generation), "fence": 100 * generation}
+            delivery = _despite(target, "made", columns, **number)
+            delivery.claim()
+            request = delivery.request(delivery.prepare(rows), rows)
+            assert target.publish(request).kind == "committed"
+    assert [(row[0], row[3], row[4]) for row in lab.rows("made")] == [(1, 2, 5), (2, 4, 5)]
+    assert sorted(row[2] for row in lab.rows("made")) == [3, 4]
 
 
 # ---- 8: triggers behind the INSERT ------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from airflow_dpone.delivery.planning import FrozenPlan
 from airflow_dpone.errors import ConfigurationError, Problem
 from airflow_dpone.settings import Options
 from tests.fakes.target import SqliteTarget
-from tests.fakes.world import DAY, World
+from tests.fakes.world import DAY, SOURCE_COLUMNS, World, requester
 
 TRIGGER = Problem("dpone.target.trigger", "dbo.orders", "trigger late may change what is stored")
 FIXED = Problem("dpone.target.trigger", "dbo.orders", "trigger instead decides what is stored")
@@ -105,3 +105,52 @@ def test_a_plan_names_what_is_let_through(guarded: World) -> None:
     plan = preview(guarded.source, guarded.target, guarded.target, route, DAY)
     assert not plan.refusals
     assert any("options.allow_triggers" in warning and "late" in warning for warning in plan.warnings)
+
+
+# ---- columns that nothing feeds ---------------------------------------------------------------------------
+
+
+def test_a_column_that_is_left_out_takes_its_default(world: World) -> None:
+    """[E5] The source has columns of these names; they are not delivered."""
+    world.options = Options(unmapped_columns=("note", "ref"))
+    document = evidence_of(world, world.deliver().evidence_sha256)
+    assert document["target_options"] == ["unmapped_columns"]
+    assert {row[5:7] for row in world.rows()} == {(None, None)}
+    assert len(world.rows()) == 6
+    planned = next(e for e in world.events() if e.event == "PLANNED").body["payload"]
+    assert planned["tuning"]["unmapped_columns"] == ["note", "ref"]
+    assert "note" not in [column["target"] for column in planned["columns"]]
+    plan = FrozenPlan.from_json(planned)
+    assert (plan.to_json(), plan.options.unmapped_columns) == (planned, ("note", "ref"))
+
+
+def test_what_is_wrong_with_columns_that_are_left_out_is_told_at_once(world: World) -> None:
+    world.options = Options(unmapped_columns=("nota", "at"))
+    with pytest.raises(ConfigurationError) as raised:
+        world.deliver()
+    told = [(problem.where, problem.message.split(";")[0]) for problem in raised.value.problems]
+    assert [where for where, _ in told] == ["nota", "options.unmapped_columns"]
+    assert "at is the window column" in told[1][1]
+    columns = [name for name, _ in SOURCE_COLUMNS]
+    route = world.route(columns=columns, options=Options(unmapped_columns=("note",)))
+    with pytest.raises(ConfigurationError, match="note is delivered by this route"):
+        world.deliver(requester("other"), route=route)
+
+
+def test_a_column_that_the_server_writes_may_be_left_to_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[E5] Only the problems of that very column, and only those of a column that would be written."""
+    described = SqliteTarget.describe
+    written = Problem("dpone.target.generated_column", "ref", "is written by the server")
+    other = Problem("dpone.target.generated_column", "note", "is written by the server")
+    policy = Problem("dpone.target.row_policy", "ref", "a policy of a table that is named like a column")
+    monkeypatch.setattr(
+        SqliteTarget,
+        "describe",
+        lambda target, *names: replace(described(target, *names), problems=(written, other, policy)),
+    )
+    world.options = Options(unmapped_columns=("ref",))
+    with pytest.raises(ConfigurationError) as raised:
+        world.deliver()
+    assert list(raised.value.problems) == [other, policy]

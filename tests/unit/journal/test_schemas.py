@@ -126,7 +126,13 @@ ALSO_WRITTEN: dict[str, tuple[Any, Json]] = {
     "a send that hashes the window": (S.PUBLISHING, examples.payload(S.PUBLISHING, after_image_digest=True)),
     "options about the target": (
         D.TUNED,
-        examples.payload(D.TUNED, after_image_digest=True, allow_triggers=True, allow_referenced_target=True),
+        examples.payload(
+            D.TUNED,
+            after_image_digest=True,
+            allow_triggers=True,
+            allow_referenced_target=True,
+            unmapped_columns=["note"],
+        ),
     ),
     "checks that say what they observed": (
         S.PREPARED,
