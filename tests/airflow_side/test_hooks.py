@@ -15,6 +15,8 @@ from airflow_dpone.hooks.journal import JournalHook
 from airflow_dpone.journal.migrate import migrate
 from tests.crash import embedded_world
 
+pytestmark = pytest.mark.timeout(900)
+
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:

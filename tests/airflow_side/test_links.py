@@ -14,6 +14,8 @@ from airflow_dpone.links.delivery import DeliveryLink, delivery_page, offer_link
 from airflow_dpone.ui.app import _newest
 from tests.airflow_side.dag_home import DagHome, dag_home, states, xcom
 
+pytestmark = pytest.mark.timeout(900)
+
 DAGS = """
 class Looks(DeliverWindowOperator):
     def work(self, context):

@@ -19,6 +19,8 @@ from tests.conftest import AIRFLOW_HOME
 from tests.fakes.world import DAY, HOST, TARGET_COLUMNS, World, requester
 from tests.servers.two_users import DENIED
 
+pytestmark = pytest.mark.timeout(900)
+
 SCRIPT = "<script>alert('orders')</script>"
 PASSWORDS = {"admin": "of-admin", "bob": "of-bob"}
 
@@ -52,6 +54,7 @@ def app(world: World) -> Iterator[Any]:
             "AIRFLOW__API_AUTH__JWT_SECRET": "of this test only " * 4,
             "AIRFLOW__DPONE__JOURNAL_CONN_ID": "audit",
             "AIRFLOW__DPONE__HOST_ID": HOST,
+            "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
             "AIRFLOW_CONN_AUDIT": json.dumps({"conn_type": "dponejournal", "host": str(world.journal_path)}),
             "_AIRFLOW_PROCESS_CONTEXT": "server",
         }.items():
@@ -235,3 +238,41 @@ def test_a_damaged_chain_is_not_shown_as_a_delivery(
     answer = clients["admin"].get(SHOP)
     assert answer.status_code == 503
     assert "dpone.journal.chain_broken" in answer.text
+
+
+# ---- the forms of our connection types, which the same application serves ----------------------------------
+
+
+def test_the_forms_of_our_connection_types(clients: dict[str, TestClient]) -> None:
+    answer = clients["admin"].get("/ui/connections/hook_meta")
+    assert answer.status_code == 200
+    forms = {form["connection_type"]: form for form in answer.json()}
+    journal, embedded = forms["dponejournal"], forms["dponeembedded"]
+    assert (journal["hook_name"], embedded["hook_name"]) == ("dpone journal", "dpone embedded engine")
+    assert journal["standard_fields"]["host"]["title"] == "Host, or path of a SQLite file"
+    assert set(journal["extra_fields"]) == {"sslmode", "sslrootcert", "options"}
+    assert {name for name, field in embedded["standard_fields"].items() if field and field["hidden"]} == {
+        "url_schema",
+        "port",
+        "login",
+        "password",
+    }
+    assert embedded["extra_fields"]["engine"]["schema"]["enum"] == ["chdb", "duckdb"]
+
+
+# Airflow's own route still does what Airflow deprecates.
+@pytest.mark.filterwarnings("ignore:ProvidersManager.hooks is deprecated")
+def test_the_button_tries_what_the_form_says(clients: dict[str, TestClient], world: World) -> None:
+    form = {"connection_id": "new", "conn_type": "dponejournal", "host": str(world.journal_path)}
+    with world.open_journal() as journal:
+        journal_id = journal.journal_id
+    for extra, good in (
+        (None, True),
+        (json.dumps({"sslmode": None, "sslrootcert": "", "options": None}), True),
+    ):
+        answer = clients["admin"].post("/api/v2/connections/test", json=form | {"extra": extra}).json()
+        assert (answer["status"], journal_id in answer["message"]) == (good, good), answer
+    wrong = form | {"host": str(world.root / "nothing.db")}
+    answer = clients["admin"].post("/api/v2/connections/test", json=wrong).json()
+    assert answer["status"] is False
+    assert "airflow dpone db migrate --journal-conn-id ID" in answer["message"]
