@@ -8,8 +8,9 @@ from typing import Any
 from airflow.sdk import DAG, task
 
 from airflow_dpone.operators import DeliverWindowOperator, deliver_window, windows_between
-from airflow_dpone.sensors import WindowDeliveredSensor
+from airflow_dpone.sensors import SourceSettledSensor, WindowDeliveredSensor
 from tests.standalone import holding
+from tests.standalone.airflow_server import WINDOWS
 
 holding.install()
 
@@ -31,6 +32,7 @@ ENGINES = {
 }
 FAKES = {**PLACES, "target_table": ("dbo", "orders"), "window_column": "at", "limits": {"max_rows": 4}}
 FAKE_DAY = {"window_start": "2025-01-01T00:00:00Z", "window_end": "2025-01-02T00:00:00Z"}
+EVENING = datetime(2026, 3, 1, 20, tzinfo=UTC)
 SOON = {"retry_delay": timedelta(0)}
 
 with DAG("engines", schedule=None, max_active_runs=16):
@@ -71,16 +73,24 @@ with DAG("watch", schedule=None):
         task_id="watch",
         poke_interval=0.5,
         timeout=900,
+        journal_conn_id="watched_journal",
         host_id="test-host",
-        **{name: ENGINES[name] for name in ("target", "target_table", "journal")},
+        target=ENGINES["target"],
+        target_table=ENGINES["target_table"],
+        **DAY,
+    )
+    SourceSettledSensor(
+        task_id="settled",
+        poke_interval=0.5,
+        timeout=900,
+        quiet=5,
+        source="watched_shop",
+        source_table=ENGINES["source_table"],
+        window_column=ENGINES["window_column"],
         **DAY,
     )
 
 with DAG("many", schedule=None):
     DeliverWindowOperator.partial(
         task_id="deliver", retries=10, max_active_tis_per_dagrun=4, **SOON, **ENGINES
-    ).expand_kwargs(
-        windows_between(
-            datetime(2026, 3, 1, 20, tzinfo=UTC), datetime(2026, 3, 3, 22, tzinfo=UTC), timedelta(hours=1)
-        )
-    )
+    ).expand_kwargs(windows_between(EVENING, EVENING + timedelta(hours=WINDOWS), timedelta(hours=1)))
