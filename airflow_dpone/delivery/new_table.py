@@ -13,8 +13,8 @@ from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.planning import (
     ColumnMap,
-    compile_query,
     describe_source,
+    judge,
     map_columns,
 )
 from airflow_dpone.delivery.ports import SourcePort, TargetPort
@@ -84,8 +84,8 @@ def create(run: DeliveryRun) -> tr.TargetIdentity:
     route, window, ports = run.request.route, run.request.window, run.ports
     with ports.source:
         source, new, mapping = look(ports.source, ports.target, route)
-        _, unfit = compile_query(ports.source, route, window, source, mapping)
-    problems = [*mapping.problems, *unfit]
+        gate = run.identity.gate if run.identity else None
+        _, problems = judge(ports.source, route, window, source, mapping, gate)
     if problems:
         raise ConfigurationError.of(problems)
     made = ports.target.create_table(*route.target_table, new.table.columns)

@@ -10,17 +10,17 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from airflow_dpone.delivery import drift, identity, new_table, recover, standing
+from airflow_dpone.delivery import drift, new_table, recover, standing
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.finished import finished_result
 from airflow_dpone.delivery.history import History
 from airflow_dpone.delivery.planning import (
     FrozenPlan,
-    compile_query,
     introspect,
+    judge,
     request_problems,
-    route_problems,
+    route_scope,
 )
 from airflow_dpone.delivery.ports import JournalPort
 from airflow_dpone.delivery.run import DeliveryRun, Phase
@@ -271,15 +271,11 @@ def plan_delivery(run: DeliveryRun, generation: int) -> FrozenPlan:
     if _identity(run).is_missing:
         run.identity = new_table.create(run)
     found = _identity(run)
-    scope = identity.route_scope(route.effective_source_name, *route.source_table, route.window_column)
     with ports.source:
         source, target, mapping = introspect(ports.source, ports.target, route)
         for seen in target.observations:
             log.info("observed at the target, nothing is reserved: %s", seen)
-        query, unfit = compile_query(ports.source, route, window, source, mapping)
-    problems = [*mapping.problems, *unfit]
-    if route.window_column is None or route.window_column in {c.name for c in source.columns}:
-        problems += route_problems(found.gate, scope, route)  # a misspelt route is no other route
+        query, problems = judge(ports.source, route, window, source, mapping, found.gate)
     if problems or query is None:
         raise ConfigurationError.of(problems)
     target_window = next((c.wire.name for c in mapping.columns if c.source == route.window_column), None)
@@ -289,7 +285,7 @@ def plan_delivery(run: DeliveryRun, generation: int) -> FrozenPlan:
         target=tr.TargetRef(
             found.target_key, found.schema, found.table, found.object_id, found.created, target.fingerprint
         ),
-        route_scope=scope,
+        route_scope=route_scope(route),
         window=window,
         window_column=route.window_column,
         target_window_column=None if window.is_full else target_window,

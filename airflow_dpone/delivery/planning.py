@@ -352,3 +352,24 @@ def compile_query(
     except ConfigurationError as error:
         found = error.problems or (Problem(error.code, "window", error.message),)
         return None, [problem for problem in found if problem not in mapping.problems]
+
+
+def route_scope(route: Route) -> str:
+    """Which route it is, whatever its columns are."""
+    return identity.route_scope(route.effective_source_name, *route.source_table, route.window_column)
+
+
+def judge(
+    source: SourcePort,
+    route: Route,
+    window: Window,
+    table: r.SourceTable,
+    mapping: ColumnMap,
+    gate: tr.GateRow | None,
+) -> tuple[r.SourceQuery | None, list[Problem]]:
+    """The source query, and everything that stands against a delivery; the source is open."""
+    query, unfit = compile_query(source, route, window, table, mapping)
+    problems = [*mapping.problems, *unfit]
+    if route.window_column is None or route.window_column in {c.name for c in table.columns}:
+        problems += route_problems(gate, route_scope(route), route)  # a misspelt route is no other route
+    return query, problems

@@ -171,6 +171,29 @@ def test_a_table_that_was_dropped_under_an_open_delivery_is_not_made_again_silen
     assert as_set(bare.rows()) == as_set(orders(6))
 
 
+def test_a_finished_delivery_makes_nothing_and_its_rerun_makes_the_table_again(bare: World) -> None:
+    """The gate remembers the table that was dropped; the new one is another, under the same key."""
+    first = bare.deliver()
+    bare.target.execute(f"DROP TABLE {storage.table_name(SCHEMA, TABLE)}")
+    assert bare.deliver().already
+    assert is_missing(bare)
+    again = bare.deliver(rerun=True)
+    assert (again.generation, again.deleted_rows) == (2, 0)
+    assert again.receipt_sha256 != first.receipt_sha256
+    assert as_set(bare.rows()) == as_set(orders(6))
+
+
+def test_another_route_does_not_take_the_place_of_a_dropped_table(bare: World) -> None:
+    """Custody and route hang on the name: the gate of the dropped table still says whose it is."""
+    bare.deliver()
+    bare.target.execute(f"DROP TABLE {storage.table_name(SCHEMA, TABLE)}")
+    other = bare.route(source_name="another")
+    assert problems_of(lambda: bare.deliver(requester("run-2"), route=other)) == [
+        ("dpone.target.owned_by_other_route", "target_table")
+    ]
+    assert is_missing(bare)
+
+
 def test_a_plan_shows_the_statement_and_makes_nothing(bare: World) -> None:
     plan = preview(bare.source, bare.target, bare.target, bare.route(), DAY)
     assert plan.refusals == ()
