@@ -113,6 +113,9 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
         try:
             with error_map.mapped(action):
                 yield session
+        except BaseException:
+            self._discard()  # what broke this one may have broken the other
+            raise
         finally:
             session.close()
 
