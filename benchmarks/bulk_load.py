@@ -4,9 +4,10 @@
 
 For each table: the core's bare ``bulkcopy_arrow`` with the writer's options, in this process and on a session
 that is open already; the bulk writer with 1, 2 and 4 writers at once, each with all rows, its own process and
-its own stage; the writer without a row, which is what a process, a session and its questions cost; and the
-digest, which the server makes of one stage. The best pass counts, by the clock. It makes a database and drops
-it.
+its own stage; the writer without a row, which is what a process, a session and its questions cost; the
+digest, which the server makes of one stage; the prepared table, built from that stage and hashed once more;
+and the publication, which hashes it a third time and replaces the whole table with it. The best pass counts,
+by the clock. It makes a database and drops it.
 
 The table for people goes to standard error, JSON is the last line of standard output (``--json``: nothing
 else is printed). Nothing here passes or fails: a measurement is no test.
@@ -22,7 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -34,18 +35,22 @@ from airflow_dpone.bulk_writer.child_tds import core_options
 from airflow_dpone.bulk_writer.writer import TdsWriter
 from airflow_dpone.delivery.ports import Deadline
 from airflow_dpone.delivery.target_records import Claim, StageRef
+from airflow_dpone.delivery.window import Window
 from airflow_dpone.target_sqlserver import installation
 from airflow_dpone.target_sqlserver.connection import SqlServerConnection
+from airflow_dpone.target_sqlserver.quoting import qualified, quoted
 from airflow_dpone.target_sqlserver.session import Session
 from airflow_dpone.target_sqlserver.target import SqlServerTarget
 from airflow_dpone.wire.from_raw import to_target_batch
 from airflow_dpone.wire.types import WireLayout
 from benchmarks.tables import TABLES
+from tests.contract.target_cases import SCHEMA, Delivery
 from tests.mssql import server
 
 WRITERS = (1, 2, 4)
 BATCH_ROWS = 65_536
 PATIENCE_SEC = 3600.0
+NOT_ALL = "A load did not bring all rows: nothing is measured."
 
 
 @dataclass(frozen=True)
@@ -78,11 +83,17 @@ class Bench:
             rows = writers * self._rows
             yield self._best(name, "writer", writers, rows, passes, partial(self._writers, writers))
         yield self._best(name, "writer without a row", 1, 0, passes, partial(self._writers, 1, []))
-        yield self._best(name, "digest", 0, self._rows, passes, self._digest)
+        best = [min(taken) for taken in zip(*(self._whole() for _ in range(passes)), strict=True)]
+        for step, seconds in zip(("digest", "prepared table", "publication"), best, strict=True):
+            yield self._load(name, step, 0, self._rows, passes, seconds)
+
+    def _best(
+        self, table: str, step: str, writers: int, rows: int, passes: int, work: Callable[[], float]
+    ) -> Load:
+        return self._load(table, step, writers, rows, passes, min(work() for _ in range(passes)))
 
     @staticmethod
-    def _best(table: str, step: str, writers: int, rows: int, passes: int, work: Callable[[], float]) -> Load:
-        seconds = min(work() for _ in range(passes))
+    def _load(table: str, step: str, writers: int, rows: int, passes: int, seconds: float) -> Load:
         return Load(table, step, writers, rows, round(seconds, 3), int(rows / seconds), passes)
 
     def _bare(self) -> float:
@@ -128,19 +139,46 @@ class Bench:
         self._require(all(one.outcome == "success" for one in said))
         return took
 
-    def _digest(self) -> float:
-        stage, token = self._stage()
+    def _whole(self) -> tuple[float, float, float]:
+        """Digest, prepared table and publication of one stage, in a table that was empty."""
+        name = f"b_{secrets.token_hex(8)}"
         deadline = Deadline.after(PATIENCE_SEC)
-        TdsWriter(self._where).write(
-            stage, self._layout, iter(self._batches), token_sha256=token, deadline=deadline
-        )
+        session = Session.open(self._where)
+        session.execute(f"CREATE TABLE {qualified(SCHEMA, name)} ({self._columns()});")
+        session.close()
         with SqlServerTarget(self._where) as target:
+            delivery = Delivery(target, table=name, window=Window.full(), window_column=None, invocation=name)
+            delivery.layout = self._layout
+            delivery.claim()
+            stage, token = self._stage()
+            TdsWriter(self._where).write(
+                stage, self._layout, iter(self._batches), token_sha256=token, deadline=deadline
+            )
             target.find_stage(stage.name, stage.owner)  # the session is open
             began = time.perf_counter()
             seen = target.verify_stage(stage, self._layout, self._rows, deadline=deadline)
-            took = time.perf_counter() - began
-        self._require(seen.rows == self._rows)
-        return took
+            digest = time.perf_counter() - began
+            content = seen.digest_sum
+            began = time.perf_counter()
+            prepared, _ = delivery.build(*delivery.names("prepared"), [stage], self._rows)
+            building = time.perf_counter() - began
+            if content is None or content.rows != self._rows:
+                raise SystemExit(NOT_ALL)
+            request = delivery.request(prepared, [])
+            draft = replace(
+                request.draft, row_count=self._rows, digest=content.digest, delivery_key=delivery.key
+            )
+            began = time.perf_counter()
+            outcome = target.publish(replace(request, expected=content, draft=draft))
+            publication = time.perf_counter() - began
+        self._require(outcome.kind == "committed")
+        return digest, building, publication
+
+    def _columns(self) -> str:
+        return ", ".join(
+            f"{quoted(c.name)} {c.pair.sql_type} {'NULL' if c.pair.target_nullable else 'NOT NULL'}"
+            for c in self._layout.columns
+        )
 
     def _stage(self) -> tuple[StageRef, str]:
         token, owner = secrets.token_hex(32), secrets.token_hex(32)
@@ -153,7 +191,7 @@ class Bench:
     @staticmethod
     def _require(right: bool) -> None:
         if not right:
-            raise SystemExit("A load did not bring all rows: nothing is measured.")
+            raise SystemExit(NOT_ALL)
 
 
 def _show(loads: list[Load]) -> None:
@@ -206,6 +244,7 @@ def _measure(
 ) -> Iterator[Load]:
     session = Session.open(database.where)
     installation.initialise(session, database.where.schemas)
+    session.execute(f"CREATE SCHEMA {quoted(SCHEMA)};")
     session.close()
     for name in names:
         make, own_rows = TABLES[name]
