@@ -10,7 +10,7 @@ import pytest
 
 from airflow_dpone.target_sqlserver.session import Session
 from tests.contract.target_cases import BEFORE, ORDERS, Delivery
-from tests.mssql import server, standin
+from tests.mssql import server
 from tests.mssql.lab import MssqlLab
 from tests.mssql.server import OwnDatabase
 from tests.mssql.way import Way, is_sent
@@ -38,18 +38,10 @@ def database() -> Iterator[OwnDatabase]:
     made.drop()
 
 
-@pytest.fixture(scope="session")
-def connection(database: OwnDatabase) -> Iterator[Any]:
-    """A connection past the product."""
-    made = server.connect(database.where)
-    yield made
-    made.close()
-
-
 @pytest.fixture
-def mssql_lab(database: OwnDatabase, connection: Any) -> MssqlLab:
+def mssql_lab(database: OwnDatabase) -> MssqlLab:
     """The database, emptied."""
-    return MssqlLab(database.where, connection, is_standin=database.is_standin)
+    return MssqlLab(database)
 
 
 # ---- publications into one table; a module may have fixtures of these names of its own ---------------------
@@ -72,10 +64,8 @@ def delivery(lab: MssqlLab) -> Iterator[Delivery]:
 
 @pytest.fixture
 def way(lab: MssqlLab) -> Iterator[Way]:
-    standin.close_all()
     with Way(lab.where) as made:
         yield made
-    standin.close_all()
 
 
 @pytest.fixture

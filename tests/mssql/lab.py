@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
+from itertools import groupby, islice, zip_longest
 from typing import Any
 
 import pyarrow as pa
@@ -14,27 +15,23 @@ from airflow_dpone.delivery.ports import Deadline
 from airflow_dpone.errors import SourceDataError
 from airflow_dpone.target_sqlserver import error_map, stages
 from airflow_dpone.target_sqlserver import statements as sql
-from airflow_dpone.target_sqlserver.connection import SqlServerConnection
 from airflow_dpone.target_sqlserver.quoting import qualified, quoted
 from airflow_dpone.target_sqlserver.session import Session
 from airflow_dpone.target_sqlserver.target import SqlServerTarget
 from airflow_dpone.wire.types import WireLayout
 from tests.contract.target_cases import SCHEMA, Column, Row, sorted_rows
+from tests.mssql import server, standin
+from tests.mssql.server import OwnDatabase
 
-_SESSION_LOCK = """
-SET NOCOUNT ON;
-DECLARE @rc int, @resource nvarchar(255) = ?;
-EXEC @rc = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Session',
-     @LockTimeout = 10000, @DbPrincipal = N'public';
-SELECT @rc AS granted;
-"""
+ROWS_AT_ONCE = 40
 
 
 class LabTarget(SqlServerTarget):
     """The adapter with what the contract needs around it.
 
     ``identify(initialise=True)`` stands for an administrator who ran ``target init`` before.
-    ``write`` is a plain writer of these tests: one session that holds the grant's lock, one transaction.
+    ``write`` is a plain writer of these tests: one transaction in a session of its own, with the grant's
+    lock.
     """
 
     backend = "tds"
@@ -64,13 +61,13 @@ class LabTarget(SqlServerTarget):
             return tr.WriterObservation("timeout", None)
         kinds = {c.name: str(c.pair.sql_type) for c in layout.columns}
         with error_map.mapped("writing a staging table"):
-            session = Session.open(self.where, application="dpone tests")
+            session = Session.open(self.where)
             try:
-                session.execute(_SESSION_LOCK, sql.stage_lock(token_sha256))
-                mark = stages.require(session, stage, self.schemas).mark
-                if not mark.is_granted_to(token_sha256):
-                    return tr.WriterObservation("custody_lost", None)
                 with session.transaction():
+                    session.lock(sql.stage_lock(token_sha256), 10_000)
+                    mark = stages.require(session, stage, self.schemas).mark
+                    if not mark.is_granted_to(token_sha256):
+                        return tr.WriterObservation("custody_lost", None)
                     rows = [row for batch in batches for row in _rows_of(batch, layout)]
                     _insert(session.execute, self.schemas.stage_path(stage.name), kinds, rows)
                 return tr.WriterObservation("success", len(rows), 0.0)
@@ -87,20 +84,24 @@ def _rows_of(batch: pa.RecordBatch, layout: WireLayout) -> list[Row]:
 def _insert(execute: Any, path: str, kinds: Mapping[str, str], rows: Iterable[Row]) -> None:
     """Values as parameters in exactly the column's type; NULL in the text: a driver asks the server what type
     an absent value has, which not every server answers."""
-    names = [quoted(name) for name in kinds]
-    for row in rows:
-        used = names[: len(row)]
-        cells = [_cell(value, kind) for value, kind in zip(row, kinds.values(), strict=False)]
-        cells += [("?", value) for value in row[len(cells) :]]
-        texts = ", ".join(text for text, _ in cells)
-        columns = f" ({', '.join(used)})" if len(row) <= len(names) else ""
-        values = [value for text, value in cells if text != "NULL"]
-        execute(f"INSERT INTO {path}{columns} VALUES ({texts});", *values)
+    for width, alike in groupby(rows, key=len):
+        names = ", ".join(quoted(name) for name in list(kinds)[:width])
+        columns = f" ({names})" if width <= len(kinds) else ""
+        while some := list(islice(alike, ROWS_AT_ONCE)):
+            cells = [
+                [_cell(value, kind) for value, kind in zip_longest(row, list(kinds.values())[:width])]
+                for row in some
+            ]
+            texts = ", ".join(f"({', '.join(text for text, _ in row)})" for row in cells)
+            values = [value for row in cells for text, value in row if text != "NULL"]
+            execute(f"INSERT INTO {path}{columns} VALUES {texts};", *values)
 
 
-def _cell(value: object, kind: str) -> tuple[str, object]:
+def _cell(value: object, kind: str | None) -> tuple[str, object]:
     if value is None:
         return "NULL", None
+    if kind is None:
+        return "?", value
     if isinstance(value, datetime):
         return f"CONVERT({kind}, ?, 126)", value.isoformat(timespec="microseconds")
     if isinstance(value, date):
@@ -114,11 +115,17 @@ def _cell(value: object, kind: str) -> tuple[str, object]:
 class MssqlLab:
     """A database without a table in it."""
 
-    def __init__(self, where: SqlServerConnection, connection: Any, *, is_standin: bool) -> None:
-        self.where, self.is_standin = where, is_standin
+    def __init__(self, database: OwnDatabase) -> None:
+        self.where, self.is_standin = database.where, database.is_standin
+        self._database = database
         self._kinds: dict[str, dict[str, str]] = {}
-        self._connection = connection
+        self._connection = database.connection()
         self._empty()
+
+    def connect_again(self) -> None:
+        """After the server has died: every session is another one."""
+        standin.close_all()
+        self._connection = self._database.connection()
 
     def run(self, text: str, *parameters: object) -> list[Row]:
         cursor = self._connection.cursor()
@@ -126,6 +133,10 @@ class MssqlLab:
         rows = [tuple(row) for row in cursor.fetchall()] if cursor.description else []
         cursor.close()
         return rows
+
+    def second_connection(self) -> Any:
+        """Another session past the product; the caller closes it."""
+        return server.connect(self.where)
 
     def _empty(self) -> None:
         """Tables of tests go, our own three lose their rows: without an identity a database is as new."""

@@ -26,6 +26,7 @@ from tests.servers import mssql_container
 
 SETTINGS = "DPONE_TEST_MSSQL"
 START = "DPONE_TEST_MSSQL_START"
+KILL = "DPONE_TEST_MSSQL_KILL"
 
 
 def missing() -> str | None:
@@ -45,6 +46,20 @@ def start() -> None:
     command = os.environ.get(START)
     if command:
         subprocess.run([command], check=True, stdout=subprocess.DEVNULL, timeout=300)
+
+
+def why_not_killed() -> str | None:
+    """What is missing to kill the server and start it again, or None."""
+    lack = next((name for name in (KILL, START) if not os.environ.get(name)), None)
+    return (
+        None if lack is None else f"capability gap: {lack} names no command: a server's death is UNVERIFIED"
+    )
+
+
+def kill_and_start() -> None:
+    """The server dies as by a loss of power of its processes (SIGKILL), and is started again at once."""
+    subprocess.run([os.environ[KILL]], check=True, stdout=subprocess.DEVNULL, timeout=60)
+    start()
 
 
 def login() -> SqlServerConnection:
@@ -83,6 +98,7 @@ class OwnDatabase:
     """A new database, dropped at the end."""
 
     def __init__(self) -> None:
+        self._connection: Any = None
         self.admin = login()
         self.is_standin = is_standin(self.admin)
         self.where = replace(self.admin, database=f"dpone_test_{secrets.token_hex(4)}")
@@ -93,10 +109,18 @@ class OwnDatabase:
                 connection.execute(text)
             connection.close()
 
+    def connection(self) -> Any:
+        """A connection past the product, always the same one, as long as it lives."""
+        if self._connection is None or not _answers(self._connection):
+            self._connection = connect(self.where)
+        return self._connection
+
     def drop(self) -> None:
         """Gone; whoever is still in it is thrown out by a real server, and awaited on the stand-in."""
         name = self.where.database
         standin.close_all()
+        if self._connection is not None:
+            self._connection.close()
         if not self.is_standin:
             self._run(f"ALTER DATABASE [{name}] SET SINGLE_USER WITH ROLLBACK IMMEDIATE")
         for left in reversed(range(20)):
@@ -113,6 +137,13 @@ class OwnDatabase:
             connection.execute(text)
         finally:
             connection.close()
+
+
+def _answers(connection: Any) -> bool:
+    try:
+        return bool(connection.execute("SELECT 1").fetchone()[0] == 1)
+    except pyodbc.Error:
+        return False
 
 
 def use_standin() -> None:

@@ -7,6 +7,7 @@ the stand-in does not take and why another one proves the same.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any
 
 import pyodbc
@@ -127,6 +128,10 @@ def close_all() -> None:
 def connect(text: str, **options: Any) -> Connection:
     """Instead of ``pyodbc.connect``."""
     pooled = DELIVERY.sub(";APP={airflow_dpone};", text) if DELIVERY.search(text) else None
-    if pooled and POOL.get(pooled):
-        return Connection(POOL[pooled].pop(), pooled)
+    while pooled and (waiting := POOL.get(pooled)):
+        with suppress(IndexError):  # another thread was faster
+            found = waiting.pop()
+            if _is_clean(found):
+                return Connection(found, pooled)
+            found.close()
     return Connection(pyodbc.connect(text, **options), pooled)
