@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from airflow_dpone.delivery import journal_records as jr
@@ -112,6 +112,7 @@ class World:
     options: Options = field(default_factory=Options)
     clock: TestClock = field(default_factory=TestClock)
     journal_name: str = "journal.db"
+    child_module: ClassVar[str] = "tests.fakes.kill_child"
 
     def __post_init__(self) -> None:
         self.root = Path(self.root)
@@ -163,6 +164,10 @@ class World:
         """The real journal."""
         return open_journal(self.journal_address, host=HOST)
 
+    def me(self, who: r.Requester | None) -> r.Requester:
+        """Who asks: the first try of the shop's task, unless another one is given."""
+        return who or requester()
+
     def route(self, **changes: Any) -> Route:
         """The route of this world."""
         fields: dict[str, Any] = {
@@ -202,7 +207,7 @@ class World:
         """One call of the engine. ``asked``: rerun, deadline_sec, lease_ttl_sec."""
         with self.open_journal() as journal:
             ports = self.ports(wrap_journal(journal), observer=observer)
-            return deliver(ports, Request(route or self.route(), window, who or requester(), **asked))
+            return deliver(ports, Request(route or self.route(), window, self.me(who), **asked))
 
     # ---- what became of it --------------------------------------------------------------------------------
 
@@ -213,7 +218,7 @@ class World:
     def invocation(self, who: r.Requester | None = None) -> jr.Invocation:
         """The newest generation of a requester."""
         with self.open_journal() as journal:
-            found = journal.newest_invocation((who or requester()).delivery_key)
+            found = journal.newest_invocation(self.me(who).delivery_key)
         if found is None:
             raise LookupError("this requester has no delivery")
         return found
@@ -223,6 +228,14 @@ class World:
         invocation = self.invocation(who)
         with self.open_journal() as journal:
             return journal.events(invocation.invocation_key)
+
+    def receipts(self) -> list[tuple[str, int, str, int]]:
+        """(delivery key, generation, operation id, rows) of every receipt."""
+        return self.target.receipts()
+
+    def stages(self) -> list[str]:
+        """Names of the staging tables that exist."""
+        return self.target.stages
 
     def custody(self) -> jr.Custody:
         """Who owns the target."""
@@ -246,7 +259,7 @@ class World:
 
     def untidy(self) -> list[str]:
         """What a finished or failed delivery must not leave behind; empty when all is clean."""
-        found = [f"stage {name}" for name in self.target.stages]
+        found = [f"stage {name}" for name in self.stages()]
         found += [f"file {path.name}" for path in self.spool_files()]
         custody = self.custody()
         return found + ([f"custody of {custody.holder_key}"] if custody.held else [])

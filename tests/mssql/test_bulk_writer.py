@@ -215,7 +215,7 @@ def test_two_writers_at_once(new_stage: Callable[..., Stage]) -> None:
 
 
 def test_the_lock_is_held_from_before_the_load_until_the_disconnect(stage: Stage) -> None:
-    """B6: and the session has the grant's name, where an administrator finds it."""
+    """[B6] and the session has the grant's name, where an administrator finds it."""
     seen: list[Any] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -259,7 +259,7 @@ def test_another_table_gets_no_row(stage: Stage, field: str) -> None:
 
 
 def test_a_stage_that_is_gone_gets_no_row(stage: Stage) -> None:
-    """B3: its name is never used again."""
+    """[B3] its name is never used again."""
     with stage.lab.open() as target:
         target.drop_stage(stage.ref)
     assert ended(stage.write(iter([BATCH]))) == ("custody_lost", "grant_revoked")
@@ -271,7 +271,7 @@ def test_a_stage_with_other_columns_is_a_failure(stage: Stage) -> None:
 
 
 def test_a_writer_that_slept_before_its_lock_adds_no_row(stage: Stage) -> None:
-    """B2: paused before ``sp_getapplock``; meanwhile the stage is judged, and sealed with the judgement."""
+    """[B2] paused before ``sp_getapplock``; meanwhile the stage is judged, and sealed with the judgement."""
     with Cable(stage.lab.where) as cable:
         cable.flows.clear()
         with ThreadPoolExecutor(1) as pool:
@@ -317,7 +317,7 @@ def _once(first: Callable[[], object], *batches: pa.RecordBatch) -> Iterator[pa.
 
 
 def test_a_connection_that_is_cut_between_lock_and_load_has_lost_its_lock(stage: Stage) -> None:
-    """B1: new connections would be accepted at once, and the core makes none."""
+    """[B1] new connections would be accepted at once, and the core makes none."""
     with Cable(stage.lab.where) as cable:
 
         def cut() -> None:
@@ -366,7 +366,7 @@ def _killed_in_the_copy(stage: Stage, where: SqlServerConnection, number: int = 
 def test_a_writer_killed_in_the_copy_leaves_the_judgement_to_the_barrier(
     new_stage: Callable[..., Stage], number: int
 ) -> None:
-    """B7: the stage is no success and is never appended to; a new attempt writes the same rows elsewhere."""
+    """[B7] the stage is no success and is never appended to; a new attempt writes the same rows elsewhere."""
     first, second = new_stage(), new_stage()
     _killed_in_the_copy(first, first.lab.where, number)
     seen = first.verify(len(NEW))
@@ -378,7 +378,7 @@ def test_a_writer_killed_in_the_copy_leaves_the_judgement_to_the_barrier(
 
 
 def test_a_session_that_the_server_still_believes_in_blocks_the_judgement(stage: Stage) -> None:
-    """B5: half-open TCP. The stage cannot be judged until the server gives the session up."""
+    """[B5] half-open TCP. The stage cannot be judged until the server gives the session up."""
     with Cable(stage.lab.where, swallows_the_end=True) as cable:
         _killed_in_the_copy(stage, cable.where)
         time.sleep(1.0)

@@ -36,6 +36,7 @@ class Way:
         self.answered_bytes = 0
         """What the server has said."""
         self._ends: list[socket.socket] = []
+        self._left: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> Way:
@@ -46,6 +47,17 @@ class Way:
     ) -> None:
         self._listener.close()
         self.cut()
+
+    def leave_behind(self) -> threading.Event:
+        """Every client loses its connection, and what waits for the server stays on its way until the event
+        is set. New connections are carried as before."""
+        held, self.requests = self.requests, threading.Event()
+        self.requests.set()
+        self._left |= set(self._ends[::2])
+        for client in self._left:
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+        return held
 
     def cut(self) -> None:
         """Everything that waits is lost, and every connection ends on both sides."""
@@ -75,6 +87,8 @@ class Way:
                 if gate is self.answers:
                     self.answered_bytes += len(data)
                 other.sendall(data)
+        if one in self._left:
+            return  # the server is not told that its client has gone
         for end in (one, other):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

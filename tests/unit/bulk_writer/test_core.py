@@ -46,7 +46,7 @@ def parameters(function: object) -> list[str]:
 
 
 def test_the_load_takes_the_options_that_we_say() -> None:
-    """B9: these defaults are why every one is said."""
+    """[B9] these defaults are why every one is said."""
     assert parameters(mssql_py_core.PyCoreCursor.bulkcopy_arrow) == [
         "table_name",
         "source",

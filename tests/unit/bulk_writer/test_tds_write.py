@@ -145,7 +145,7 @@ def ended(said: dict[str, Any]) -> tuple[str, str | None]:
 
 
 def test_lock_custody_load_custody_and_only_then_the_end() -> None:
-    """B1: the same questions before and after, on the same cursor; the lock is held until the disconnect."""
+    """[B1] the same questions before and after, on the same cursor; the lock is held until the disconnect."""
     core = Core()
     said = write(core)
     assert ended(said) == ("success", None)
@@ -157,7 +157,7 @@ def test_lock_custody_load_custody_and_only_then_the_end() -> None:
 
 
 def test_every_option_of_the_load_is_said() -> None:
-    """B9: the core's own defaults are wrong here."""
+    """[B9] the core's own defaults are wrong here."""
     core = Core()
     write(core, seconds=25)
     names = [(ordinal, column.name) for ordinal, column in enumerate(LAYOUT.columns)]
@@ -226,7 +226,7 @@ def test_without_the_lock_nothing_is_loaded(granted: object) -> None:
     ids=str,
 )
 def test_a_stage_that_is_not_granted_to_this_writer_gets_no_row(mark: object) -> None:
-    """B2: it was sealed or given to another one while this process slept."""
+    """[B2] it was sealed or given to another one while this process slept."""
     core = Core()
     core.custody = core.with_custody(5, None if mark is None else str(mark))
     said = write(core)
@@ -236,7 +236,7 @@ def test_a_stage_that_is_not_granted_to_this_writer_gets_no_row(mark: object) ->
 
 @pytest.mark.parametrize("object_id", [8, None])
 def test_another_table_under_the_name_gets_no_row(object_id: int | None) -> None:
-    """B3: INSERT BULK goes by name."""
+    """[B3] INSERT BULK goes by name."""
     core = Core()
     core.custody = core.with_custody(4, object_id)
     assert ended(write(core)) == ("custody_lost", "grant_revoked")
@@ -255,7 +255,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_session_that_changes_in_the_load_proves_nothing(change: str) -> None:
-    """B1: the core may have connected again, or a pool has reset the session; the load itself went well."""
+    """[B1] the core may have connected again, or a pool has reset the session; the load itself went well."""
     core = Core()
     core.in_the_load = lambda core: core.become(custody=core.with_custody(*CHANGES[change]))
     said = write(core)
@@ -302,7 +302,7 @@ def test_a_session_that_dies_before_the_load_has_lost_its_lock() -> None:
 
 
 def test_a_session_that_dies_in_the_load_leaves_open_what_has_arrived() -> None:
-    """B9: also an attention that nobody answers."""
+    """[B9] also an attention that nobody answers."""
 
     def dies(core: Core) -> None:
         core.is_dead = True
