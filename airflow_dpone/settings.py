@@ -196,10 +196,10 @@ def _column_pairs(value: object) -> object:
 class Route(SettingModel):
     """One source table to one target table. Raises one ConfigurationError that names every wrong field.
 
-    :param source: an Airflow connection id (type ``clickhouse``, native port), or
+    :param source: an Airflow connection id (type ``clickhouse``, native port, or ``dponeembedded``), or
         ``clickhouse://user@host:9000?secure=true`` for a user without a password, or ``chdb:///absolute/dir``.
     :param source_table: ``(database, table)``.
-    :param target: an Airflow connection id (type ``mssql`` or ``odbc``), or
+    :param target: an Airflow connection id (type ``mssql``, ``odbc`` or ``dponeembedded``), or
         ``mssql://user@host:1433/database`` for a login without a password, or
         ``duckdb:///absolute/file.duckdb``.
     :param target_table: ``(schema, table)``.

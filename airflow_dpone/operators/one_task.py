@@ -14,11 +14,12 @@ class DeliverWindowOperator(AdmittingOperator):
     Clearing or retrying the task goes on from the last durable boundary; clearing it after success delivers
     the window again as the next generation. Everything is checked in ``execute``, all problems in one error.
 
-    :param source: Airflow connection id of a ClickHouse server (native port), ``clickhouse://user@host:9000``
-        for a user without a password, or ``chdb:///absolute/dir`` (templated, as all fields that are listed
-        above). :param source_table: ``(database, table)``.
-    :param target: Airflow connection id of a SQL Server database (type ``mssql`` or ``odbc``), or a URI as in
-        ``Route``. :param target_table: ``(schema, table)``.
+    :param source: Airflow connection id of a ClickHouse server (native port) or of a chDB directory (type
+        ``dponeembedded``), ``clickhouse://user@host:9000`` for a user without a password, or
+        ``chdb:///absolute/dir`` (templated, as all fields that are listed above).
+    :param source_table: ``(database, table)``.
+    :param target: Airflow connection id of a SQL Server database (type ``mssql`` or ``odbc``) or of a DuckDB
+        file (type ``dponeembedded``), or a URI as in ``Route``. :param target_table: ``(schema, table)``.
     :param window_column: source column that the window cuts. :param columns: all, a list, or source ->
         target.
     :param strategy: ``window_replace`` or ``full_refresh``.
@@ -27,8 +28,8 @@ class DeliverWindowOperator(AdmittingOperator):
         ``rolling``, then the run's data interval if it is not empty.
     :param rolling: a window that moves with the run: ``Rolling(anchor, duration, lookback, precision)``.
     :param journal: path or SQLAlchemy URL of the migrated journal, without a password.
-    :param journal_conn_id: instead of ``journal``: an Airflow connection of type ``postgres``, or ``sqlite``.
-        Without both: ``[dpone] journal_conn_id``.
+    :param journal_conn_id: instead of ``journal``: an Airflow connection of type ``dponejournal``,
+        ``postgres`` or ``sqlite``. Without both: ``[dpone] journal_conn_id``.
     :param spool: directory for sealed chunks, or a URL such as ``s3://bucket/prefix``: then a retry may run
         on any worker that reaches it. Default: ``[dpone] spool_path``, else ``<AIRFLOW_HOME>/dpone/spool``.
     :param limits: mapping of limits. :param quality: mapping of checks. :param options: mapping of options.
