@@ -79,8 +79,11 @@ def look(
     return table, new, ColumnMap(mapping.columns, problems)
 
 
-def create(run: DeliveryRun) -> tr.TargetIdentity:
-    """Makes the table and says who it is; what stands against it is one ConfigurationError, and no table."""
+def create(run: DeliveryRun, wanted: tr.TargetIdentity) -> None:
+    """Makes the table; what stands against it is one ConfigurationError, and no table.
+
+    :param wanted: what was missing: the names under which it is going to be stored.
+    """
     route, window, ports = run.request.route, run.request.window, run.ports
     with ports.source:
         source, new, mapping = look(ports.source, ports.target, route)
@@ -88,7 +91,6 @@ def create(run: DeliveryRun) -> tr.TargetIdentity:
         _, problems = judge(ports.source, route, window, source, mapping, gate)
     if problems:
         raise ConfigurationError.of(problems)
-    made = ports.target.create_table(*route.target_table, new.table.columns)
-    name = ".".join(route.target_table)
+    made = ports.target.create_table(wanted.schema, wanted.table, new.table.columns)
+    name = f"{wanted.schema}.{wanted.table}"
     log.info("%s was missing: %s", name, "it is made now" if made else "another process made it meanwhile")
-    return ports.target.identify(*route.target_table, initialise=True)

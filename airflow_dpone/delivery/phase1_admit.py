@@ -39,6 +39,7 @@ from airflow_dpone.errors import (
     Incident,
     JournalError,
     LeaseHeld,
+    TargetBusy,
     TargetRejected,
 )
 
@@ -265,11 +266,27 @@ def _check_space(run: DeliveryRun) -> None:
         raise CapacityError("dpone.spool.no_space", text, free_bytes=free, needed_bytes=needed)
 
 
+def make_target(run: DeliveryRun) -> None:
+    """Makes the missing table and asks again who it is: another process, or another journal, may have been
+    faster.
+
+    Raises TargetBusy when it has other names now than the ones that the lease was taken for: names may differ
+    in case.
+    """
+    wanted = _identity(run)
+    new_table.create(run, wanted)
+    identify_target(run)
+    found = _identity(run)
+    if found.target_key != wanted.target_key:
+        text = f"{wanted.schema}.{wanted.table} was made meanwhile as {found.schema}.{found.table}"
+        raise TargetBusy("dpone.target.busy", f"{text}: this call has reserved the other name")
+
+
 def plan_delivery(run: DeliveryRun, generation: int) -> FrozenPlan:
     """Introspection, mapping, query. Raises one ConfigurationError with every refusal of both sides."""
     route, window, ports = run.request.route, run.request.window, run.ports
     if _identity(run).is_missing:
-        run.identity = new_table.create(run)
+        make_target(run)
     found = _identity(run)
     with ports.source:
         source, target, mapping = introspect(ports.source, ports.target, route)

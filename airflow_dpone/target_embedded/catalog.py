@@ -86,9 +86,15 @@ def is_there(session: Session, schema: str, table: str) -> bool:
     return (_folded(schema), _folded(table)) in [(_folded(s), _folded(t)) for s, t in rows]
 
 
-def has_schema(session: Session, schema: str) -> bool:
-    """Whether there is a schema of that name."""
-    return _folded(schema) in [_folded(name) for (name,) in session.rows(sql.SCHEMAS)]
+def stored_schema(session: Session, schema: str) -> str | None:
+    """The schema of that name as it is stored; None if there is none."""
+    names = (name for (name,) in session.rows(sql.SCHEMAS))
+    return next((name for name in names if _folded(name) == _folded(schema)), None)
+
+
+def missing_table(session: Session, schema: str, table: str) -> StoredTable:
+    """A table that is not there, by the names that it will be stored under."""
+    return StoredTable(stored_schema(session, schema) or schema, table, None)
 
 
 def is_ours(schema: str) -> bool:

@@ -19,7 +19,7 @@ def describe(session: Session, schema: str, table: str, columns: Sequence[tr.Tar
     if catalog.is_ours(schema):
         text = f"schema {schema} belongs to this product; choose another one"
         problems.append(Problem("dpone.target.not_a_table", where, text))
-    elif not catalog.has_schema(session, schema):
+    elif catalog.stored_schema(session, schema) is None:
         text = f"there is no such schema; run: CREATE SCHEMA {sql.quoted(schema)};"
         problems.append(Problem("dpone.target.schema_missing", schema, text))
     if not columns:

@@ -102,7 +102,7 @@ class EmbeddedTarget(AbstractContextManager["EmbeddedTarget"]):
                     found = catalog.give_incarnation(session, found) if found else None
             else:
                 installed = installation.installation_id(session)
-            stored = found or catalog.StoredTable(schema, table, None)
+            stored = found or catalog.missing_table(session, schema, table)
             answer = tr.TargetIdentity(
                 installed,
                 stored.schema,

@@ -129,13 +129,15 @@ def find_table(session: Session, schema: str, table: str, schemas: sql.Schemas) 
 
 
 def find_or_missing(session: Session, schema: str, table: str, schemas: sql.Schemas) -> StoredTable:
-    """Like :func:`find_table`, but where nothing has that name, the answer is a table that is missing."""
+    """Like :func:`find_table`, but where nothing has that name, the answer is a table that is missing: by the
+    names that it will be stored under."""
     where = f"{schema}.{table}"
-    row = None
-    if all(name and "\0" not in name and len(name) <= MAX_NAME for name in (schema, table)):
-        row = session.row(sql.OBJECT, qualified(schema, table))
-    if row is None:
+    if not all(name and "\0" not in name and len(name) <= MAX_NAME for name in (schema, table)):
         return StoredTable(schema, table, 0, "")
+    row = session.row(sql.OBJECT, qualified(schema, table))
+    if row is None:
+        stored = session.row(sql.SCHEMA_NAME, schema)
+        return StoredTable(stored[0] if stored else schema, table, 0, "")
     stored_schema, stored_table, kind, object_id, created = row
     if stored_schema.lower() in (schemas.control.lower(), schemas.stage.lower()):
         text = f"schema {stored_schema} belongs to this product; choose another table"

@@ -139,6 +139,9 @@ SELECT s.name, o.name, RTRIM(o.type), o.object_id, CONVERT(char(23), o.create_da
 # A schema's id, or NULL. Its name.
 SCHEMA_ID = "SELECT SCHEMA_ID(?);"
 
+# A schema's name as it is stored; no row when there is none. Its name in any case that the database takes.
+SCHEMA_NAME = "SELECT s.name FROM sys.schemas AS s WHERE s.schema_id = SCHEMA_ID(?);"
+
 # Names of all user tables, for a hint when one is missing.
 TABLES = """
 SELECT s.name, t.name FROM sys.tables AS t INNER JOIN sys.schemas AS s ON s.schema_id = t.schema_id;

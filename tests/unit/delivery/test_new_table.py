@@ -6,15 +6,22 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import duckdb
 import pytest
 
+from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.deliver import deliver
 from airflow_dpone.delivery.plan_preview import preview
 from airflow_dpone.delivery.planning import FrozenPlan
 from airflow_dpone.delivery.ports import Observer
-from airflow_dpone.errors import ConfigurationError, DponeError
+from airflow_dpone.delivery.run import Request
+from airflow_dpone.errors import ConfigurationError, DponeError, JournalError, TargetBusy
 from airflow_dpone.settings import Options
+from airflow_dpone.target_embedded.target import EmbeddedTarget
 from tests.fakes import target_storage as storage
+from tests.fakes.embedded_shop import Shop
 from tests.fakes.source import ScriptedSource
 from tests.fakes.target import SqliteTarget
 from tests.fakes.world import DAY, SCHEMA, TABLE, TARGET_COLUMNS, World, as_set, orders, requester
@@ -156,6 +163,66 @@ def test_the_first_one_s_table_is_judged_like_any_other(bare: World) -> None:
     assert problems_of(bare.deliver) == [("dpone.types.pair", "id")]
     with bare.open_journal() as journal:
         assert journal.newest_invocation(requester().delivery_key) is None
+
+
+class FasterInOtherLetters(SqliteTarget):
+    """Another process makes the table meanwhile, by a name that the database takes for the same."""
+
+    is_made = False
+
+    def create_table(self, schema: str, table: str, columns: Any) -> bool:
+        self.add_table(schema, table.upper(), TARGET_COLUMNS)
+        self.is_made = True
+        return False
+
+    def identify(self, schema: str, table: str, **asked: Any) -> tr.TargetIdentity:
+        return super().identify(schema, table.upper() if self.is_made else table, **asked)
+
+
+def test_a_table_that_was_made_by_another_name_meanwhile_is_not_worked_on_under_a_wrong_lease(
+    bare: World,
+) -> None:
+    bare.target = FasterInOtherLetters(bare.target.path)
+    with pytest.raises(TargetBusy) as caught:
+        bare.deliver()
+    assert (caught.value.code, caught.value.retry) == ("dpone.target.busy", "backoff")
+    assert f"{TABLE} was made meanwhile as {SCHEMA}.{TABLE.upper()}" in caught.value.message
+    with bare.open_journal() as journal:
+        assert journal.newest_invocation(requester().delivery_key) is None
+    assert bare.untidy() == []
+
+
+def test_a_table_that_another_journal_made_and_took_meanwhile_is_left_to_it(bare: World) -> None:
+    class OtherJournal(Race):
+        def create_table(self, schema: str, table: str, columns: Any) -> bool:
+            made = super().create_table(schema, table, columns)
+            found = self.identify(schema, table, initialise=True)
+            ref = tr.TargetRef(
+                found.target_key, schema, table, found.object_id, found.created, fingerprint="0" * 64
+            )
+            self.claim_gate(ref, journal_id=str(uuid4()), route_scope="0" * 64, fence=1, take_over=False)
+            return made
+
+    bare.target = OtherJournal(bare.target.path)
+    with pytest.raises(JournalError) as caught:
+        bare.deliver()
+    assert caught.value.code == "dpone.journal.not_bound_to_target"
+    with bare.open_journal() as journal:
+        assert journal.newest_invocation(requester().delivery_key) is None
+
+
+def test_a_schema_named_in_other_letters_is_the_one_that_is_stored(tmp_path: Path) -> None:
+    """DuckDB, like most databases, does not care for case; keys are made of the names as stored."""
+    shop = Shop.create(tmp_path / "shop")
+    with duckdb.connect(shop.path) as file:
+        file.execute(f"DROP TABLE {SCHEMA}.{TABLE}")
+    route = shop.world.route(target_table=(SCHEMA.upper(), TABLE), options=CREATE)
+    with shop.world.open_journal() as journal:
+        target = EmbeddedTarget(shop.path)
+        done = deliver(
+            shop.world.ports(journal, target=target, writer=target), Request(route, DAY, requester())
+        )
+    assert (done.target, done.generation, shop.untidy()) == ((SCHEMA, TABLE), 1, ["receipt 1"])
 
 
 def test_a_table_that_was_dropped_under_an_open_delivery_is_not_made_again_silently(bare: World) -> None:
