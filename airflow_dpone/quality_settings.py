@@ -6,6 +6,7 @@ Every check answers with a number of rows, never with a value: see ``delivery/qu
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -20,6 +21,8 @@ Severity = Literal["error", "warn"]
 CheckKind = Literal["not_null", "unique", "min", "max"]
 ROW_COUNT, MAX_SHRINK_RATIO = "row_count", "max_shrink_ratio"
 _LONGEST = 60
+_TOO_FINE = re.compile(r"[.,]\d{7}")
+"""Python would cut them off without a word."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,8 @@ def _threshold(value: object) -> object:
     if isinstance(value, datetime) or len(text) != len("2025-01-31"):
         if datetime.fromisoformat(text).tzinfo is None:
             raise ValueError(said)
+        if _TOO_FINE.search(text):
+            raise ValueError("must not have more than six digits of a second")
         return meant.isoformat(timespec="microseconds") + "Z"
     return meant.date().isoformat()
 

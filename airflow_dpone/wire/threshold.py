@@ -48,12 +48,13 @@ def _number(meant: Decimal, sql_type: SqlType) -> str | None:
         number = float(meant)
         fits = math.isfinite(number) and (number == 0 or least <= abs(number) <= most)
         return repr(number + 0.0) if fits and (number != 0 or meant == 0) else None
-    exact = Context(prec=100)
-    meant = meant.normalize(exact)
     scale = sql_type.scale or 0
     if meant.is_zero():
         return "0"
-    if meant.adjusted() > 40 or -int(meant.as_tuple().exponent) > scale:
+    if abs(meant.adjusted()) > 40:
+        return None
+    meant = meant.normalize(Context(prec=100))
+    if -int(meant.as_tuple().exponent) > scale:
         return None
     if sql_type.name == "decimal":
         fits = meant.adjusted() < (sql_type.precision or 0) - scale

@@ -91,7 +91,7 @@ def test_a_threshold_has_one_text(given_: object, stored: str) -> None:
 @pytest.mark.parametrize(
     "value",
     [True, float("nan"), "inf", "abc", "", "2025-13-01", "2025-01-31T00:00:00", datetime(2025, 1, 1), [1],
-     "9" * 61, "0001-01-01T00:00:00+05:00"],
+     "9" * 61, "0001-01-01T00:00:00+05:00", "2025-01-31T23:59:59.9999999Z"],
     ids=repr,
 )  # fmt: skip
 def test_what_is_no_threshold_is_refused(value: object) -> None:
@@ -130,6 +130,10 @@ TYPES = [
 ]  # fmt: skip
 
 
+HUGE_AND_TINY = ["1E+999999", "1E+1000000", "-1E+99999999", "1E-41", "1E-2000000", "-1E-99999999"]
+"""Beyond what Python's own contexts of Decimal hold, too."""
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "typed"),
     [
@@ -146,7 +150,8 @@ TYPES = [
         ("0.005", "decimal(18,2)", None),
         ("1E+15", "decimal(18,2)", "1" + "0" * 15),
         ("1E+16", "decimal(18,2)", None),
-        ("1E+999999", "decimal(38,0)", None),
+        *[(text, kind, None) for text in HUGE_AND_TINY for kind in ("decimal(38,0)", "bigint", "real")],
+        ("0E-2000000", "bigint", "0"),
         ("99999999999999999999999999999999999999", "decimal(38,0)", "9" * 38),
         ("0.1", "real", "0.1"),
         ("1E+39", "real", None),
