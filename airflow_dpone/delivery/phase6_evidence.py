@@ -127,10 +127,13 @@ def _target_options(run: DeliveryRun) -> list[str]:
 
 
 def _unknown_outcomes(run: DeliveryRun) -> int:
+    """A writer that was left behind is one, whatever it has said of itself."""
+    abandoned = run.chain.abandoned
     chunks = sum(
         1
         for a in run.chain.attempts.values()
-        if a.observation and a.observation["writer_outcome"] not in (None, "success")
+        if a.attempt_id in abandoned
+        or (a.observation and a.observation["writer_outcome"] not in (None, "success"))
     )
     return chunks + len(run.chain.all(S.UNKNOWN))
 

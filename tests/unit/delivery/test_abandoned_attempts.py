@@ -3,6 +3,8 @@ stays reserved until that writer is gone."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from airflow_dpone.delivery.recovery import retire
@@ -45,6 +47,9 @@ def test_the_chunk_is_written_anew_and_the_old_table_goes_at_the_end(world: Worl
     assert len(last_events(world)) == 3
     assert world.rows() == as_set(orders(6))
     assert world.untidy() == []
+    with world.open_journal() as journal:
+        document = json.loads(journal.evidence(result.evidence_sha256) or b"{}")
+    assert (document["attempts"], document["unknown_outcomes"]) == (3, 1)
 
 
 def test_nothing_of_it_is_published_whatever_its_writer_still_does(world: World) -> None:
