@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_dpone.delivery import target_records as tr
-from airflow_dpone.delivery.planning import FrozenPlan
+from airflow_dpone.delivery.planning import FrozenPlan, target_problems
 from airflow_dpone.delivery.ports import TargetPort
 from airflow_dpone.delivery.run import DeliveryRun
 from airflow_dpone.errors import ConfigurationError, DponeError, TargetRejected
@@ -42,16 +42,36 @@ def planned_columns(plan: FrozenPlan) -> list[tr.TargetColumn]:
 
 
 def refuse(run: DeliveryRun) -> None:
-    """For a delivery that goes on with its frozen plan. Raises TargetRejected with every difference."""
+    """For a delivery that goes on with its frozen plan. Raises TargetRejected with every difference, or
+    ConfigurationError with what stands against the table now: see :func:`refuse_obstacles`."""
     plan = run.frozen
     found = run.ports.target.describe(plan.target.schema, plan.target.table)
     if found.fingerprint == plan.target.fingerprint:
+        _refuse_obstacles(plan, found)
         return
     told = differences(planned_columns(plan), found.columns) or ["a column that is not delivered changed"]
     name = f"{plan.target.schema}.{plan.target.table}"
     raise TargetRejected(
         "dpone.target.drift", f"The columns of {name} changed after the plan was made: {'; '.join(told)}."
     )
+
+
+def refuse_obstacles(run: DeliveryRun) -> None:
+    """Before a publication, hours after admission perhaps: raises ConfigurationError when something stands
+    against the table by now, or an option that let it through is not set any more. A table that is gone is
+    the publication's to tell."""
+    plan = run.frozen
+    try:
+        found = run.ports.target.describe(plan.target.schema, plan.target.table)
+    except ConfigurationError:
+        return
+    _refuse_obstacles(plan, found)
+
+
+def _refuse_obstacles(plan: FrozenPlan, found: tr.TargetTable) -> None:
+    problems = target_problems(found, plan.options)
+    if problems:
+        raise ConfigurationError.of(problems)
 
 
 def explained(plan: FrozenPlan, target: TargetPort) -> str:

@@ -23,8 +23,12 @@ SENDS_PER_TRY = 3
 
 
 def publish(run: DeliveryRun) -> None:
-    """Sends the publication and settles its answer; sends again only what is proved not effective."""
+    """Sends the publication and settles its answer; sends again only what is proved not effective.
+
+    What admission would refuse is looked for once more: nobody has watched the table since.
+    """
     with run.open_target():
+        drift.refuse_obstacles(run)
         for _ in range(SENDS_PER_TRY):
             send_once(run)
             if run.state is not S.PREPARED:

@@ -49,6 +49,10 @@ _REASONS: dict[int, tuple[str, str]] = {
         "dpone.publish.receipt_differs",
         "there is a receipt of another intent, of another operation, or of a table that is gone",
     ),
+    batches.TRIGGER: (
+        "dpone.target.trigger",
+        "the target has a trigger that admission did not let through, and nothing would prove what it does",
+    ),
 }
 
 

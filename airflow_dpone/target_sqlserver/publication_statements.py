@@ -19,7 +19,7 @@ from airflow_dpone.wire.types import WireLayout
 TARGET_BUSY, FENCED, PREPARED_IDENTITY, DIGEST, TARGET_CHANGED = 51010, 51011, 51012, 51013, 51014
 AFTER_IMAGE, OUTSIDE_WINDOW, RECEIPT_REMOVED, RECEIPT_NOT_WRITTEN = 51015, 51016, 51017, 51018
 GATE_CHANGED, TRANSACTION_CHANGED, GOVERNED_BY_OTHER, IN_FLIGHT = 51019, 51020, 51022, 51023
-GATE_MISSING, RECEIPT_DIFFERS = 51024, 51025
+GATE_MISSING, RECEIPT_DIFFERS, TRIGGER = 51024, 51025, 51026
 
 DRAFT_TYPES = {
     "operation_id": "binary(32)",
@@ -283,11 +283,18 @@ def _prove(path: str, layout: WireLayout, into: str, number: int, name: str, whe
   DROP TABLE {into};"""
 
 
+_NO_TRIGGER = """
+  IF EXISTS (SELECT 1 FROM sys.triggers AS g WHERE g.parent_id = @oid AND g.is_disabled = 0)
+    THROW 51026, 'dpone.target.trigger', 1;"""
+
+
 def _replace(what: PublishedTable) -> str:
     """DELETE, then the incarnation behind its lock, INSERT with every column named, and the count."""
     where = "" if what.window is None else f" WHERE {sql.in_window(what.window[0])}"
     columns = sql.names([column.name for column in what.layout.columns])
     proof = _prove(what.target, what.layout, "#t", AFTER_IMAGE, "after_image", where)
+    # Behind the lock of the DELETE no trigger can come; one whose changes nobody hashes is not let through.
+    unhashed = "" if what.after_image else _NO_TRIGGER
     return f"""\
   DELETE FROM {what.target} WITH (TABLOCKX, HOLDLOCK){where};
   SET @deleted = ROWCOUNT_BIG();
@@ -302,7 +309,7 @@ def _replace(what: PublishedTable) -> str:
                 SELECT p.i, p.n COLLATE Latin1_General_BIN2, p.t, p.l, p.pr, p.sc, p.nullable,
                        p.col COLLATE Latin1_General_BIN2
                   FROM (VALUES {_frozen(what.columns)}) AS p(i, n, t, l, pr, sc, nullable, col))
-    THROW 51014, 'dpone.publish.target_changed', 1;
+    THROW 51014, 'dpone.publish.target_changed', 1;{unhashed}
   INSERT INTO {what.target} ({columns})
   SELECT {columns} FROM {what.prepared};
   SET @n = ROWCOUNT_BIG();

@@ -358,6 +358,23 @@ def test_a_trigger_behind_the_insert_is_found_out(lab: MssqlLab, delivery: Deliv
         assert unpublished(lab)
 
 
+@pytest.mark.parametrize("event", ["INSERT", "DELETE", "UPDATE"])
+def test_a_trigger_of_the_last_moment_is_not_let_through_unhashed(
+    lab: MssqlLab, delivery: Delivery, event: str
+) -> None:
+    """[A18] [E3] It came after everything was asked; whatever it would do, nothing would prove it."""
+    request = delivery.request(delivery.prepare(NEW), NEW)
+    lab.run(
+        f"CREATE TRIGGER [shop].[late] ON [shop].[orders] AFTER {event} AS BEGIN SET NOCOUNT ON; "
+        "UPDATE [shop].[orders] SET name = N'changed' WHERE id = 3 AND name <> N'changed'; END"
+    )
+    said = delivery.target.publish(request)
+    assert (said.kind, said.code) == ("rolled_back", "dpone.target.trigger")
+    assert unpublished(lab)
+    lab.run("DROP TRIGGER [shop].[late]")
+    assert delivery.send(request).kind == "committed"
+
+
 @pytest.mark.parametrize(
     ("text", "partial"),
     [("ROLLBACK TRANSACTION;", False), ("COMMIT TRANSACTION; BEGIN TRANSACTION;", True)],

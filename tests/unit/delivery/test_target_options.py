@@ -100,6 +100,56 @@ def test_an_obstacle_without_an_option_stays_refused(world: World, monkeypatch: 
     assert list(raised.value.problems) == [FIXED]
 
 
+OPEN = ["after_journal_append", "before_target_create_stage", "before_target_build_prepared"]
+
+
+@pytest.mark.parametrize("point", OPEN)
+def test_an_obstacle_that_came_after_admission_ends_the_delivery_before_anything_is_sent(
+    world: World, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """[E3] A trigger that nobody let through would change rows that nobody hashes."""
+    described, seen = SqliteTarget.describe, list[str]()
+
+    def describe(target: SqliteTarget, *names: str) -> tr.TargetTable:
+        now = described(target, *names)
+        return replace(now, problems=(TRIGGER,), waivers=(("allow_triggers", TRIGGER),)) if seen else now
+
+    monkeypatch.setattr(SqliteTarget, "describe", describe)
+    with pytest.raises(ConfigurationError) as raised:
+        world.deliver(observer=lambda passed: seen.append(passed) if passed == point else None)
+    assert list(raised.value.problems) == [TRIGGER]
+    assert raised.value.state_after == "FAILED"
+    assert "publish" not in world.target.calls()
+    assert world.untidy() == []
+    world.options = Options(allow_triggers=True)
+    retry = requester(try_number=2, ti_id="run-1-try-2")
+    assert evidence_of(world, world.deliver(retry).evidence_sha256)["target_options"] == ["allow_triggers"]
+
+
+@pytest.mark.parametrize(
+    "point", ["before_target_create_stage", "before_target_build_prepared", "before_target_publish"]
+)
+def test_an_option_that_is_taken_back_is_not_in_force_any_more(guarded: World, point: str) -> None:
+    """Options are tuning: the newest counts, also for a delivery that is open."""
+
+    class Stopped(BaseException):
+        """The process ends here."""
+
+    def stop(passed: str) -> None:
+        if passed == point:
+            raise Stopped
+
+    guarded.options = Options(allow_triggers=True)
+    with pytest.raises(Stopped):
+        guarded.deliver(observer=stop)
+    guarded.options = Options()
+    with pytest.raises(ConfigurationError) as raised:
+        guarded.deliver(requester(try_number=2, ti_id="run-1-try-2"))
+    assert list(raised.value.problems) == [TRIGGER]
+    assert (raised.value.state_after, guarded.untidy()) == ("FAILED", [])
+    assert "publish" not in guarded.target.calls()
+
+
 def test_a_plan_names_what_is_let_through(guarded: World) -> None:
     route = guarded.route(options=Options(allow_triggers=True))
     plan = preview(guarded.source, guarded.target, guarded.target, route, DAY)

@@ -137,6 +137,13 @@ def test_the_incarnation_is_compared_behind_the_lock_of_the_target() -> None:
     assert text.index("DELETE FROM") < text.index("THROW 51014") < text.index("INSERT INTO [shop]")
 
 
+def test_a_trigger_is_looked_for_behind_the_lock_unless_the_window_is_hashed() -> None:
+    """[A18] [E3]"""
+    text = batches.publication(published())
+    assert text.index("DELETE FROM") < text.index("THROW 51026") < text.index("INSERT INTO [shop]")
+    assert "THROW 51026" not in batches.publication(replace(published(), after_image=True))
+
+
 def test_nothing_that_can_fail_stands_behind_commit() -> None:
     """[A10]"""
     for text in (batches.publication(published()), batches.probe(SCHEMAS)):

@@ -125,6 +125,8 @@ BEGIN TRY
                                (3, N'amount', 106, 9, 18, 2, 1, CAST(NULL AS nvarchar(128))),
                                (4, N'ts', 42, 7, 23, 3, 1, CAST(NULL AS nvarchar(128)))) AS p(i, n, t, l, pr, sc, nullable, col))
     THROW 51014, 'dpone.publish.target_changed', 1;
+  IF EXISTS (SELECT 1 FROM sys.triggers AS g WHERE g.parent_id = @oid AND g.is_disabled = 0)
+    THROW 51026, 'dpone.target.trigger', 1;
   INSERT INTO [shop].[orders] ([id], [name], [amount], [ts])
   SELECT [id], [name], [amount], [ts] FROM [dpone_stage].[p_0001];
   SET @n = ROWCOUNT_BIG();
