@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_dpone.delivery import target_records as tr
-from airflow_dpone.delivery.planning import FrozenPlan, target_problems
+from airflow_dpone.delivery.planning import FrozenPlan, target_problems, unmapped_problems
 from airflow_dpone.delivery.ports import TargetPort
 from airflow_dpone.delivery.run import DeliveryRun
 from airflow_dpone.errors import ConfigurationError, DponeError, TargetRejected
@@ -49,7 +49,7 @@ def refuse(run: DeliveryRun) -> None:
     if found.fingerprint == plan.target.fingerprint:
         _refuse_obstacles(plan, found)
         return
-    told = differences(planned_columns(plan), found.columns) or ["a column that is not delivered changed"]
+    told = _differences(plan, found) or ["a column that is not delivered changed"]
     name = f"{plan.target.schema}.{plan.target.table}"
     raise TargetRejected(
         "dpone.target.drift", f"The columns of {name} changed after the plan was made: {'; '.join(told)}."
@@ -70,6 +70,8 @@ def refuse_obstacles(run: DeliveryRun) -> None:
 
 def _refuse_obstacles(plan: FrozenPlan, found: tr.TargetTable) -> None:
     problems = target_problems(found, plan.options)
+    fed = {column.wire.name for column in plan.columns} | {problem.where for problem in found.problems}
+    problems += unmapped_problems(found.columns, fed | set(plan.options.unmapped_columns))
     if problems:
         raise ConfigurationError.of(problems)
 
@@ -82,4 +84,10 @@ def explained(plan: FrozenPlan, target: TargetPort) -> str:
         return "the table is gone"
     except DponeError:
         return ""
-    return "; ".join(differences(planned_columns(plan), found.columns))
+    return "; ".join(_differences(plan, found))
+
+
+def _differences(plan: FrozenPlan, found: tr.TargetTable) -> list[str]:
+    """Of the delivered columns; of those that are left out the plan does not know what they were."""
+    left_out = plan.options.unmapped_columns
+    return differences(planned_columns(plan), [c for c in found.columns if c.name not in left_out])

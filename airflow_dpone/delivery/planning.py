@@ -88,7 +88,7 @@ def map_columns(route: Route, source: r.SourceTable, target: tr.TargetTable) -> 
     refused = {problem.where for problem in target.problems}
     mapped = {target_name for _, target_name in wanted}
     problems += _left_out_problems(route, mapped, by_target)
-    problems += _unmapped(target.columns, refused | mapped | set(left_out))
+    problems += unmapped_problems(target.columns, refused | mapped | set(left_out))
     problems += _window_problems(route, found, by_source)
     types = {name: column.wire.pair.sql_type for name, column in found.items()}
     problems += fitted(route.quality.table_checks, by_target, types)[1]
@@ -119,9 +119,14 @@ def _left_out_problems(
             yield Problem("dpone.config.field", where, f"{name} is delivered by this route; name it once")
         elif name == route.window_column and route.columns is None:
             yield Problem("dpone.config.field", where, f"{name} is the window column, which is delivered")
+        for check in route.quality.table_checks:
+            if name in check.columns and name in target:
+                text = f"asks about {name}, which {where} leaves out; only what is delivered is checked"
+                yield Problem("dpone.config.field", f"quality: {check.name}", text)
 
 
-def _unmapped(columns: Sequence[tr.TargetColumn], mapped: set[str]) -> list[Problem]:
+def unmapped_problems(columns: Sequence[tr.TargetColumn], mapped: set[str]) -> list[Problem]:
+    """Target columns that nothing feeds. :param mapped: names of those that are fed, or may be left out."""
     text = (
         "the target has this column but nothing feeds it; each redelivery would empty it. Map it, drop it, "
         "or name it in options.unmapped_columns"

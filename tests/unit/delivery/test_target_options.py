@@ -11,10 +11,11 @@ import pytest
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.plan_preview import preview
 from airflow_dpone.delivery.planning import FrozenPlan
-from airflow_dpone.errors import ConfigurationError, Problem
-from airflow_dpone.settings import Options
+from airflow_dpone.errors import ConfigurationError, Problem, TargetRejected
+from airflow_dpone.settings import Options, Quality
+from tests.fakes import target_storage as storage
 from tests.fakes.target import SqliteTarget
-from tests.fakes.world import DAY, SOURCE_COLUMNS, World, requester
+from tests.fakes.world import DAY, SCHEMA, SOURCE_COLUMNS, TABLE, World, requester
 
 TRIGGER = Problem("dpone.target.trigger", "dbo.orders", "trigger late may change what is stored")
 FIXED = Problem("dpone.target.trigger", "dbo.orders", "trigger instead decides what is stored")
@@ -185,6 +186,62 @@ def test_what_is_wrong_with_columns_that_are_left_out_is_told_at_once(world: Wor
     route = world.route(columns=columns, options=Options(unmapped_columns=("note",)))
     with pytest.raises(ConfigurationError, match="note is delivered by this route"):
         world.deliver(requester("other"), route=route)
+
+
+def test_a_check_of_a_column_that_is_left_out_is_refused_before_anything_is_read(world: World) -> None:
+    world.options = Options(unmapped_columns=("note",))
+    world.quality = Quality(not_null=["note", "id"], unique=[["id", "note"]])
+    with pytest.raises(ConfigurationError) as raised:
+        world.deliver()
+    told = [(problem.where, problem.message.split(",")[0]) for problem in raised.value.problems]
+    assert told == [
+        ("quality: not_null(note)", "asks about note"),
+        ("quality: unique(id, note)", "asks about note"),
+    ]
+
+
+@pytest.mark.parametrize("point", ["before_target_create_stage", "before_target_publish"])
+def test_a_column_that_is_not_left_out_any_more_is_not_emptied(world: World, point: str) -> None:
+    """[E5] The newest options count, also for a delivery that is open."""
+
+    class Stopped(BaseException):
+        """The process ends here."""
+
+    def stop(passed: str) -> None:
+        if passed == point:
+            raise Stopped
+
+    world.options = Options(unmapped_columns=("note",))
+    with pytest.raises(Stopped):
+        world.deliver(observer=stop)
+    world.options = Options()
+    with pytest.raises(ConfigurationError) as raised:
+        world.deliver(requester(try_number=2, ti_id="run-1-try-2"))
+    assert [(p.code, p.where) for p in raised.value.problems] == [
+        ("dpone.types.unmapped_target_column", "note")
+    ]
+    assert (raised.value.state_after, world.untidy()) == ("FAILED", [])
+
+
+def test_a_column_that_is_left_out_is_no_difference(world: World) -> None:
+    """It was there when the plan was made; another one is new."""
+
+    class Stopped(BaseException):
+        """The process ends here."""
+
+    def stop(passed: str) -> None:
+        if passed == "before_target_create_stage":
+            raise Stopped
+
+    world.options = Options(unmapped_columns=("note",))
+    with pytest.raises(Stopped):
+        world.deliver(observer=stop)
+    name = storage.table_name(SCHEMA, TABLE)
+    world.target.execute(f'ALTER TABLE {name} ADD COLUMN added "blob int"')
+    with pytest.raises(TargetRejected) as raised:
+        world.deliver(requester(try_number=2, ti_id="run-1-try-2"))
+    assert "added is new (int NULL)." in raised.value.message
+    assert "note" not in raised.value.message
 
 
 def test_a_column_that_the_server_writes_may_be_left_to_it(
