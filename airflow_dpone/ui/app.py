@@ -8,6 +8,7 @@ user may not see is answered as one that does not exist.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -38,7 +39,8 @@ app = FastAPI(
 )
 
 Key = Annotated[str, Query(min_length=1, max_length=250)]
-HEX64 = "[0-9a-f]{64}"
+_KEY = re.compile("[0-9a-f]{64}")
+_INDEX = re.compile("[0-9]{1,9}")
 
 
 @app.get("/delivery")
@@ -53,7 +55,7 @@ def newest_delivery(
     """The newest generation of a task, or of the group that the task belongs to."""
     refuse_unless_seen(dag_id, request, user)
     # Airflow leaves a placeholder as it is where it has no value.
-    index = int(map_index) if map_index.lstrip("-").isdecimal() else -1
+    index = int(map_index) if _INDEX.fullmatch(map_index) else -1
     with _journal() as journal:
         found = _newest(journal, dag_id, run_id, task_id, index)
         if found is None:
@@ -65,14 +67,14 @@ def newest_delivery(
 def one_delivery(invocation_key: str, request: Request, user: GetUserDep) -> Response:
     """One generation."""
     with _journal() as journal:
-        return _page(journal, journal.invocation(invocation_key), request, user)
+        return _page(journal, _invocation(journal, invocation_key), request, user)
 
 
 @app.get("/delivery/{invocation_key}/evidence.json")
 def evidence(invocation_key: str, request: Request, user: GetUserDep) -> Response:
     """The evidence document: the very bytes whose hash the page shows."""
     with _journal() as journal:
-        found = _seen(journal.invocation(invocation_key), request, user)
+        found = _seen(_invocation(journal, invocation_key), request, user)
         view = None if found is None else journal.view(found.invocation_key)
         sha256 = "" if view is None else page_of(view, "").evidence_sha256
         body = journal.evidence(sha256) if sha256 else None
@@ -94,6 +96,11 @@ def _newest(
         if found is not None:
             return found
     return None
+
+
+def _invocation(journal: SqlJournal, key: str) -> jr.Invocation | None:
+    """None also for what is no key at all: a database need not even be able to look for it."""
+    return journal.invocation(key) if _KEY.fullmatch(key) else None
 
 
 def _seen(found: jr.Invocation | None, request: Request, user: GetUserDep) -> jr.Invocation | None:

@@ -155,6 +155,24 @@ def test_a_placeholder_that_airflow_did_not_fill_is_no_map_index(clients: dict[s
     assert clients["admin"].get("/dpone/delivery", params={"dag_id": "shop"}).status_code == 422
 
 
+@pytest.mark.parametrize("index", ["--5", "-", "9" * 16, "\u0663", "1e3", "%00", ""])
+def test_a_map_index_that_is_none_is_no_fault_of_the_server(
+    clients: dict[str, TestClient], index: str
+) -> None:
+    asked = {"dag_id": "shop", "run_id": "run-1", "task_id": "deliver_orders", "map_index": index}
+    assert clients["admin"].get("/dpone/delivery", params=asked).status_code == 200
+
+
+@pytest.mark.parametrize("key", ["%00", "x", "A" * 64, "0" * 63, "0" * 65, "'--", "0" * 9999])
+def test_what_is_no_key_is_answered_like_a_key_that_nobody_has(
+    clients: dict[str, TestClient], key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No database is asked for it: PostgreSQL would refuse a text with a zero byte."""
+    monkeypatch.setattr("airflow_dpone.journal.store.SqlJournal.invocation", lambda *_: pytest.fail("asked"))
+    for tail in ("", "/evidence.json"):
+        assert clients["admin"].get(f"/dpone/delivery/{key}{tail}").status_code == 404
+
+
 def test_a_name_that_is_a_script_is_only_text(clients: dict[str, TestClient]) -> None:
     page = clients["admin"].get(delivery_page("shop", f"run of {SCRIPT}", "deliver_orders"))
     assert page.status_code == 200
