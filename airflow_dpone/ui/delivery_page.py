@@ -31,6 +31,19 @@ _TARGET_SHOWS = {
     S.RETIRED: "what it showed before. Nothing of this delivery is left.",
     S.INCIDENT: "rows that a person has to look at: facts contradict each other.",
 }
+_GIVEN_UP = {
+    "replanned": (RULES[S.RETIRED].meaning, _TARGET_SHOWS[S.RETIRED]),
+    "given_up": (
+        "given up by a command, which found no publication of it in the target",
+        "what it showed before, if it is still the same table.",
+    ),
+    "published_without_proof": (
+        "given up by a command, after it was published: the journal cannot prove what",
+        "what this delivery published, unless it was changed since. Clear the task: the window is delivered "
+        "again.",
+    ),
+}
+"""What a RETIRED delivery means, by its reason; and what the target shows."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +125,7 @@ def page_of(view: DeliveryView, journal_conn_id: str) -> DeliveryPage:
     phases = ph.phases_of(view, history)
     return DeliveryPage(
         title=target,
-        headline=_headline(view, journal_conn_id),
+        headline=_headline(view, history, journal_conn_id),
         error=_error(view),
         about=_about(view, plan),
         phases=phases,
@@ -141,7 +154,7 @@ def page_of(view: DeliveryView, journal_conn_id: str) -> DeliveryPage:
 # ---- the first screen --------------------------------------------------------------------------------------
 
 
-def _headline(view: DeliveryView, journal_conn_id: str) -> Headline:
+def _headline(view: DeliveryView, history: History, journal_conn_id: str) -> Headline:
     found = view.invocation
     rule, state = RULES[found.state], found.state
     works = ph.is_at_work(view)
@@ -157,11 +170,14 @@ def _headline(view: DeliveryView, journal_conn_id: str) -> Headline:
             f"airflow dpone recovery retire --journal-conn-id {journal_conn_id} "
             f"--target URI_OR_CONN_ID --delivery {found.invocation_key}"
         )
+    meaning, target_shows = rule.meaning, _TARGET_SHOWS[state]
+    if state is S.RETIRED:
+        meaning, target_shows = _GIVEN_UP[str(history.required(state)["reason"])]
     return Headline(
         state=state.value,
         tone=_tone(state, works),
-        meaning=rule.meaning,
-        target_shows=_TARGET_SHOWS[state],
+        meaning=meaning,
+        target_shows=target_shows,
         action=_sentence(action),
         command=command,
         worker=_worker(view, works),

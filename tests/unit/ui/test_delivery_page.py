@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from airflow_dpone.delivery.recovery import retire
 from airflow_dpone.delivery.states import RULES, DeliveryState
 from airflow_dpone.errors import CATALOGUE, Incident, QualityFailed
 from airflow_dpone.settings import Quality
 from airflow_dpone.ui.delivery_page import MAX_CHUNKS, DeliveryPage, page_of
-from tests.fakes.world import SCHEMA, TABLE, World, orders, requester
+from tests.fakes.world import NEXT_DAY, SCHEMA, TABLE, World, orders, requester
 from tests.unit.delivery.test_ownership import RETRY, stop_at
 
 
@@ -143,6 +144,32 @@ def test_a_check_that_only_warns_is_no_failure(world: World) -> None:
     found = page(world)
     assert (found.headline.state, found.phases[3].said) == ("COMPLETED", "6 rows, 0 of 1 checks passed")
     assert '<td class="warned">warned</td>' in html.delivery(found, base="").body.decode()
+
+
+@pytest.mark.parametrize("reason", ["replanned", "given_up", "published_without_proof"])
+def test_what_was_given_up_says_whether_it_may_be_visible(world: World, reason: str) -> None:
+    """One that a command ended after its publication has not left the target as it was."""
+    first = ""
+    if reason == "replanned":
+        with pytest.raises(Died):
+            world.deliver(observer=die_at(12))
+        first = world.invocation().invocation_key
+        world.deliver(RETRY, window=NEXT_DAY)
+    elif reason == "given_up":
+        stop_at(world, "STAGED")
+    else:
+        stop_at(world, "UNKNOWN")
+        world.target.recreate_table(SCHEMA, TABLE)
+    key = first or world.invocation().invocation_key
+    with world.open_journal() as journal:
+        if not first:
+            retire(world.ports(journal), key)
+        view = journal.view(key)
+    assert view is not None
+    found = page_of(view, "audit").headline
+    assert found.state == "RETIRED"
+    assert ("published" in found.target_shows) == (reason == "published_without_proof")
+    assert ("was not changed" in found.meaning) == (reason == "replanned")
 
 
 def test_a_worker_at_work_is_told_from_one_that_fell_silent(world: World) -> None:
