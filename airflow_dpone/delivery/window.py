@@ -100,6 +100,10 @@ def _bound_problems(where: str, bound: object) -> list[Problem]:
         return [
             Problem("dpone.config.window", where, "is naive: say which zone, e.g. datetime(..., tzinfo=UTC)")
         ]
+    try:
+        bound.astimezone(UTC)
+    except OverflowError:
+        return [Problem("dpone.config.window", where, "is not in the years 1 to 9999 of UTC")]
     return []
 
 

@@ -29,16 +29,17 @@ def choose_window(
     :param rolling: what the run means without arguments and configuration.
     """
     arguments = _given(start), _given(end)
+    has_arguments = any(argument is not None for argument in arguments)
     configured = _configured(context)
     if strategy == "full_refresh":
-        if any(arguments) or configured is not None or rolling is not None:
+        if has_arguments or configured is not None or rolling is not None:
             raise _refused("strategy='full_refresh' replaces the whole table: give no window")
         return Window.full(), False
-    if any(arguments) and configured is not None:
+    if has_arguments and configured is not None:
         raise _refused("is given twice: by window_start/window_end and by the run's configuration")
-    if any(arguments) and rolling is not None:
+    if has_arguments and rolling is not None:
         raise _refused("is given twice: by window_start/window_end and by rolling")
-    if any(arguments):
+    if has_arguments:
         return Window(_instant("window_start", arguments[0]), _instant("window_end", arguments[1])), False
     if configured is not None:
         bounds = (_instant(f"conf.window.{name}", configured[name]) for name in ("start", "end"))

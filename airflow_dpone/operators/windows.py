@@ -79,7 +79,10 @@ class Rolling:
                 raise _refused("rolling.anchor", text) from None
         if not isinstance(anchor, datetime) or anchor.utcoffset() is None:
             raise _refused("rolling.anchor", "must be an instant with a zone, e.g. 2025-01-01T00:00:00Z")
-        at = anchor.astimezone(UTC)  # Airflow's instants have an arithmetic of their own
+        try:
+            at = anchor.astimezone(UTC)  # Airflow's instants have an arithmetic of their own
+        except OverflowError:
+            raise _refused("rolling.anchor", "is not in the years 1 to 9999 of UTC") from None
         return datetime(at.year, at.month, at.day, at.hour, at.minute, at.second, at.microsecond, UTC)
 
 
@@ -92,21 +95,27 @@ def windows_between(start: datetime, end: datetime, step: timedelta) -> list[dic
 
     Raises ConfigurationError, also at DAG parse: Airflow has to know how many there are.
     """
-    problems = [
-        _problem(f"windows_between.{name}", "must be a datetime with a zone")
-        for name, value in (("start", start), ("end", end))
-        if not isinstance(value, datetime) or value.utcoffset() is None
-    ]
+    problems: list[Problem] = []
+    bounds: list[datetime] = []
+    for name, value in (("start", start), ("end", end)):
+        if not isinstance(value, datetime) or value.utcoffset() is None:
+            problems.append(_problem(f"windows_between.{name}", "must be a datetime with a zone"))
+            continue
+        try:
+            bounds.append(value.astimezone(UTC))
+        except OverflowError:
+            problems.append(_problem(f"windows_between.{name}", "is not in the years 1 to 9999 of UTC"))
     if not isinstance(step, timedelta) or step < _UNIT:
         problems.append(_problem("windows_between.step", "must be a timedelta, positive"))
-    if not problems and start >= end:
+    # In UTC: two times of one zone would be compared by their clocks, also where those are set back.
+    if not problems and bounds[0] >= bounds[1]:
         problems.append(_problem("windows_between", "start must be before end"))
     if problems:
         raise _errors().ConfigurationError.of(problems)
-    first, last = start.astimezone(UTC), end.astimezone(UTC)
+    first, last = bounds
     count = -((first - last) // step)
-    bounds = [first + number * step for number in range(count)] + [last]
-    return [{"window_start": _text(since), "window_end": _text(until)} for since, until in pairwise(bounds)]
+    cuts = [first + number * step for number in range(count)] + [last]
+    return [{"window_start": _text(since), "window_end": _text(until)} for since, until in pairwise(cuts)]
 
 
 def _text(instant: datetime) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import ConfigurationError
+from airflow_dpone.operators import Rolling
 from airflow_dpone.operators.window_choice import choose_window
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
@@ -96,6 +97,21 @@ def test_a_half_given_naive_reversed_or_garbled_window_is_refused() -> None:
     assert "naive" in refusal(start="2026-03-01T00:00:00", end="2026-03-02T00:00:00Z")
     assert "reversed" in refusal(start="2026-03-02T00:00:00Z", end="2026-03-01T00:00:00Z")
     assert "ISO instant" in refusal(start="yesterday", end="2026-03-01T00:00:00Z")
+
+
+@pytest.mark.parametrize("value", [0, False, 0.0, [], {}, " "])
+def test_a_bound_that_is_no_instant_is_never_an_absent_one(value: Any) -> None:
+    """A template that renders to something else must not deliver the run's interval, or the whole table."""
+    run = context(start=DAY, end=NEXT)
+    assert "ISO instant" in refusal(start=value, end=value, context=run)
+    assert "is missing" in refusal(start=None, end=value, context=run)
+    assert "whole table" in refusal(strategy="full_refresh", start=value)
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:00:00-05:00"])
+def test_an_instant_that_utc_does_not_have_is_refused(at: str) -> None:
+    assert "years 1 to 9999" in refusal(start=at, end="2026-03-01T00:00:00Z")
+    assert "years 1 to 9999" in refusal(rolling=Rolling(at, timedelta(days=1)))
 
 
 def test_the_same_instant_in_any_zone_is_the_same_window() -> None:

@@ -143,6 +143,27 @@ class TestWindowsBetween:
         lengths = {window.end - window.start for window in windows[:-1] if window.start and window.end}
         assert lengths <= {step}
 
+    @given(minutes=st.integers(-180, 180), length=st.integers(-180, 180), step=st.integers(1, 90))
+    def test_bounds_are_compared_as_instants_also_where_clocks_are_set_back(
+        self, minutes: int, length: int, step: int
+    ) -> None:
+        """Python compares two times of one zone by their clocks."""
+        first = datetime(2026, 11, 1, 6, tzinfo=UTC) + timedelta(minutes=minutes)
+        start, end = (at.astimezone(NEW_YORK) for at in (first, first + timedelta(minutes=length)))
+        if length <= 0:
+            with pytest.raises(ConfigurationError, match="start must be before end"):
+                windows_between(start, end, timedelta(minutes=step))
+            return
+        listed = windows_between(start, end, timedelta(minutes=step))
+        assert len(listed) == -(-length // step)
+        assert datetime.fromisoformat(listed[0]["window_start"]) == first
+        assert datetime.fromisoformat(listed[-1]["window_end"]) == first + timedelta(minutes=length)
+
+    def test_an_instant_that_utc_does_not_have_is_refused(self) -> None:
+        last = datetime(9999, 12, 31, 23, tzinfo=NEW_YORK)
+        with pytest.raises(ConfigurationError, match=r"windows_between\.end: is not in the years"):
+            windows_between(datetime(2026, 1, 1, tzinfo=UTC), last, DAY)
+
     def test_what_is_wrong_is_said_at_once(self) -> None:
         naive: Any = datetime(2026, 3, 1)
         with pytest.raises(ConfigurationError, match="3 problems"):
