@@ -176,8 +176,8 @@ MUTANTS = (
     Mutant(
         "epoch: a proved table of a dead extraction is kept (C2)",
         f"{DELIVERY}/history.py",
-        "            if (a.extraction_epoch, a.ordinal) == (chunk.extraction_epoch, chunk.ordinal)\n",
-        "            if a.ordinal == chunk.ordinal\n",
+        "        found = self._attempts_of.get((chunk.extraction_epoch, chunk.ordinal), ())\n",
+        "        found = [n for (_, o), ns in self._attempts_of.items() if o == chunk.ordinal for n in ns]\n",
         (EPOCHS,),
     ),
     Mutant(

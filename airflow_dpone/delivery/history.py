@@ -61,6 +61,9 @@ class History:
         self.next_sequence = 0
         self.payloads: list[tuple[str, Payload]] = []
         self.attempts: dict[str, Attempt] = {}
+        # A delivery may have ten thousand chunks, and each is asked about: so nothing here searches.
+        self._payloads_of: dict[str, list[Payload]] = {}
+        self._attempts_of: dict[tuple[int, int], dict[str, None]] = {}
 
     @classmethod
     def of(cls, invocation_key: str, events: Iterable[jr.Event]) -> History:
@@ -95,12 +98,13 @@ class History:
         if sequence < self.next_sequence:
             return
         self.payloads.append((event, payload))
+        self._payloads_of.setdefault(event, []).append(payload)
         self.next_sequence = sequence + 1
         if event in DeliveryState.__members__:
             self.state = DeliveryState(event)
 
     def _attempt(self, body: Payload) -> None:
-        self.attempts[body["attempt_id"]] = Attempt(
+        attempt = Attempt(
             attempt_id=body["attempt_id"],
             ordinal=body["ordinal"],
             event=AttemptEvent(body["event"]),
@@ -110,14 +114,18 @@ class History:
             writer_binding=body["writer_binding"],
             observation=body["observation"],
         )
+        self.attempts[attempt.attempt_id] = attempt
+        chunk = (attempt.extraction_epoch, attempt.ordinal)
+        self._attempts_of.setdefault(chunk, {})[attempt.attempt_id] = None
 
     def last(self, event: DeliveryState | DeliveryEvent) -> Payload | None:
         """Payload of the newest event of this kind."""
-        return next((payload for name, payload in reversed(self.payloads) if name == event.value), None)
+        found = self._payloads_of.get(event.value)
+        return found[-1] if found else None
 
     def all(self, event: DeliveryState | DeliveryEvent) -> list[Payload]:
         """Payloads of every event of this kind, oldest first."""
-        return [payload for name, payload in self.payloads if name == event.value]
+        return list(self._payloads_of.get(event.value, ()))
 
     def required(self, event: DeliveryState | DeliveryEvent) -> Payload:
         """Payload of the newest event of this kind, which the chain's order guarantees. Raises
@@ -149,11 +157,8 @@ class History:
 
     def attempts_of(self, chunk: r.SealedChunk) -> list[Attempt]:
         """Every attempt to write this chunk (same epoch, same ordinal)."""
-        return [
-            a
-            for a in self.attempts.values()
-            if (a.extraction_epoch, a.ordinal) == (chunk.extraction_epoch, chunk.ordinal)
-        ]
+        found = self._attempts_of.get((chunk.extraction_epoch, chunk.ordinal), ())
+        return [self.attempts[attempt_id] for attempt_id in found]
 
     @property
     def abandoned(self) -> frozenset[str]:

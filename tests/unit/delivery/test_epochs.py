@@ -11,7 +11,7 @@ import pytest
 from airflow_dpone.delivery import identity
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery.history import History
-from airflow_dpone.delivery.states import DeliveryEvent
+from airflow_dpone.delivery.states import DeliveryEvent, DeliveryState
 from airflow_dpone.errors import DponeError, JournalError
 from tests.fakes import target_storage as storage
 from tests.fakes.world import World
@@ -40,6 +40,21 @@ def test_a_proved_table_is_of_one_extraction(world: World) -> None:
         other = replace(chunk, extraction_epoch=chunk.extraction_epoch + 1)
         assert history.attempts_of(other) == []
         assert history.verified(other) is None
+
+
+def test_what_is_kept_by_chunk_and_by_event_is_what_a_search_finds(world: World) -> None:
+    stop_at_publication(world)
+    history = history_of(world)
+    for event in (*DeliveryEvent, *DeliveryState):
+        found = [payload for name, payload in history.payloads if name == event.value]
+        assert history.all(event) == found
+        assert history.last(event) == (found[-1] if found else None)
+    for chunk in history.chunks:
+        assert history.attempts_of(chunk) == [
+            attempt
+            for attempt in history.attempts.values()
+            if (attempt.extraction_epoch, attempt.ordinal) == (chunk.extraction_epoch, chunk.ordinal)
+        ]
 
 
 def test_chunks_of_another_extraction_are_not_the_delivery_s(world: World) -> None:
