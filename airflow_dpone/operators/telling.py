@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
     from airflow_dpone.delivery.deliver import Done
 
-MAX_TEXT = 500
+MAX_TEXT_BYTES = 700
+"""Of each text of a failure, as JSON writes it: two of them, codes and names stay below 2 KB."""
 TOLD = (
     "delivery_key",
     "invocation_key",
@@ -74,6 +76,16 @@ def failure(error: DponeError) -> dict[str, Any]:
         "code": error.code,
         "retry": error.retry,
         "state": error.state_after,
-        "reason": error.message[:MAX_TEXT],
-        "next_action": error.next_action[:MAX_TEXT],
+        "reason": _cut(error.message),
+        "next_action": _cut(error.next_action),
     }
+
+
+def _cut(text: str) -> str:
+    """Its beginning. JSON may write six bytes for a letter, or twelve."""
+    left = MAX_TEXT_BYTES
+    for place, letter in enumerate(text):
+        left -= len(json.dumps(letter)) - 2
+        if left < 0:
+            return text[:place]
+    return text
