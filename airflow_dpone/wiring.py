@@ -136,7 +136,8 @@ def run_phases(
     from airflow_dpone.delivery.standing import not_admitted, stored_window
 
     with open_ports(route, places) as ports:
-        stored = stored_window(ports.journal, requester) if keep_window or window is None else None
+        keeps = keep_window or window is None
+        stored = stored_window(ports.journal, requester, window) if keeps else None
         chosen = stored or window
         if chosen is None:
             raise not_admitted(requester, None)

@@ -38,7 +38,8 @@ def finished_result(run: DeliveryRun) -> r.DeliveryResult | None:
     if run.identity is None and _differ_by_case(run.request.route.target_table, stored.target):
         return None  # the target says what its name is
     _same_request(run, stored)
-    again = "; nobody cleared it since (rerun=True delivers it again)" if run.request.may_open else ""
+    hint = "; nobody cleared it since (to deliver it again, clear the task, or call deliver with rerun=True)"
+    again = hint if run.request.may_open else ""
     log.info("nothing to do: generation %s is COMPLETED%s", newest.generation, again)
     return replace(stored, already=True, seconds=_seconds(run))
 
@@ -61,8 +62,12 @@ def _differ_by_case(asked: tuple[str, str], stored: tuple[str, str]) -> bool:
 
 
 def _was_cleared(task: jr.TaskRecord, requester: r.Requester) -> bool:
-    recreated = requester.try_number <= task.try_number and _is_newer(requester.ti_id, task.ti_id)
-    return requester.max_tries != task.max_tries or recreated
+    return requester.max_tries != task.max_tries or is_of_another_run(task, requester)
+
+
+def is_of_another_run(task: jr.TaskRecord, requester: r.Requester) -> bool:
+    """Whether the run was deleted and made anew since the task said this: its tries begin at 1 again."""
+    return requester.try_number <= task.try_number and _is_newer(requester.ti_id, task.ti_id)
 
 
 def _is_newer(ti_id: str, recorded: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
+from airflow_dpone.delivery.finished import is_of_another_run
 from airflow_dpone.delivery.history import History
 from airflow_dpone.delivery.planning import FrozenPlan
 from airflow_dpone.delivery.ports import JournalPort
@@ -15,13 +16,25 @@ from airflow_dpone.errors import ConfigurationError
 S = DeliveryState
 
 
-def stored_window(journal: JournalPort, requester: r.Requester) -> Window | None:
-    """The window of the newest generation of a requester, None when it has none.
+def stored_window(
+    journal: JournalPort, requester: r.Requester, moving: Window | None = None
+) -> Window | None:
+    """The window of the newest generation of a requester, None when it has none that counts.
 
     A window that moves with time is resolved once: a clear a week later means the same rows.
+
+    :param moving: the window as it would be resolved now. It counts itself in a run that was deleted and made
+        anew, unless a delivery is still open, and where the stored one is of another kind.
     """
     newest = journal.newest_invocation(requester.delivery_key)
-    return None if newest is None else Window.of_key(newest.window_key)
+    if newest is None:
+        return None
+    stored = Window.of_key(newest.window_key)
+    if moving is None:
+        return stored
+    task = journal.task(newest.delivery_key, requester.task_id)
+    is_old = newest.state in ENDED and task is not None and is_of_another_run(task, requester)
+    return None if is_old or stored.is_full != moving.is_full else stored
 
 
 def open_invocation(run: DeliveryRun) -> jr.Invocation:

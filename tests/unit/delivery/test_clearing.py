@@ -8,6 +8,7 @@ import pytest
 
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
+from airflow_dpone.delivery.standing import stored_window
 from airflow_dpone.delivery.states import DeliveryState
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import (
@@ -18,7 +19,7 @@ from airflow_dpone.errors import (
     TargetBusy,
 )
 from tests.fakes.source import ReadFault
-from tests.fakes.world import World, as_set, order, orders, requester
+from tests.fakes.world import DAY, NEXT_DAY, World, as_set, order, orders, requester
 
 FINISHED = {"try_number": 1, "ti_id": "run-1-try-1", "max_tries": 2}
 
@@ -100,6 +101,33 @@ def test_a_recreated_run_with_a_lower_try_is_a_new_delivery(world: World) -> Non
     world.deliver(requester(try_number=2, ti_id="run-1-try-2"))
     again = world.deliver(requester(try_number=1, ti_id="new-run-try-1"))
     assert (again.generation, again.already) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("who", "left", "is_kept"),
+    [
+        pytest.param(FINISHED | {"try_number": 2, "ti_id": "2"}, "COMPLETED", True, id="a retry"),
+        pytest.param(
+            FINISHED | {"try_number": 2, "ti_id": "2", "max_tries": 3}, "COMPLETED", True, id="a clear"
+        ),
+        pytest.param(FINISHED | {"ti_id": "another"}, "COMPLETED", False, id="a re-created run"),
+        pytest.param(FINISHED | {"ti_id": "another"}, "STAGED", True, id="a re-created run, still open"),
+    ],
+)
+def test_a_window_that_moves_is_resolved_once_for_a_run(
+    world: World, who: dict[str, Any], left: str, is_kept: bool
+) -> None:
+    """[C8] A run that was deleted and made anew is another one: it means the rows of its own time."""
+    if left == "STAGED":
+        world.target.arm("build_prepared", "unreachable")
+        with pytest.raises(TargetBusy):
+            world.deliver()
+    else:
+        world.deliver()
+    with world.open_journal() as journal:
+        assert stored_window(journal, requester(**who), NEXT_DAY) == (DAY if is_kept else None)
+        assert stored_window(journal, requester(**who)) == DAY, "a late phase has no window of its own"
+        assert stored_window(journal, requester(**who), Window.full()) is None
 
 
 def test_a_second_clear_of_the_same_kind_is_seen_again(world: World) -> None:
