@@ -38,7 +38,22 @@ class _OneOfSeven(DeliveryOperator):
         if not self.delivery_task_id:
             text = "is missing: put the seven tasks into a task group, or give all of them the same one"
             problems.append(Problem("dpone.config.field", "delivery_task_id", text))
+        elif twins := self._twins():
+            text = f"is also that of task {', '.join(twins)}: a delivery has one task for each phase"
+            problems.append(Problem("dpone.config.field", "delivery_task_id", text))
         return problems
+
+    def _twins(self) -> list[str]:
+        """Tasks that would do the same phase of the same delivery, though they may say another table: of two
+        deliveries under one name only one would happen."""
+        dag = self.get_dag()
+        return [
+            task.task_id
+            for task in ([] if dag is None else dag.tasks)
+            if isinstance(task, _OneOfSeven)
+            and (task.delivery_task_id, task.last_phase) == (self.delivery_task_id, self.last_phase)
+            and task.task_id != self.task_id
+        ]
 
 
 class AdmitWindowOperator(_OneOfSeven, AdmittingOperator):

@@ -121,4 +121,8 @@ class JournalSensor(WaitingSensor):
         if self.journal and holds_password(self.journal):
             text = "the URL carries a password, and templated fields are shown in the UI: use journal_conn_id"
             return [Problem("dpone.config.secret_in_uri", "journal", text)]
+        if self.journal:
+            from airflow_dpone.call_checks import journal_problems
+
+            return journal_problems(self.journal)
         return []

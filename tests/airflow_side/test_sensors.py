@@ -170,6 +170,27 @@ class TestSensors:
         assert "hunter2" not in told
 
 
+@pytest.mark.parametrize(
+    "journal",
+    [
+        "journal.db",
+        "mysql://host/x",
+        "postgresql://me:hunter2@host:port/x",
+        "postgresql://host/x?sslpassword=hunter2",
+    ],
+)
+def test_what_cannot_be_a_journal_is_refused_before_a_trigger_is_stored(journal: str) -> None:
+    from airflow_dpone.errors import ConfigurationError
+    from airflow_dpone.sensors import CustodyClearSensor
+
+    sensor = CustodyClearSensor(
+        task_id="x", target="duckdb:///x", target_table=("sales", "orders"), journal=journal
+    )
+    with pytest.raises(ConfigurationError, match="- journal: ") as refused:
+        sensor.trigger({}, 0.0)
+    assert "hunter2" not in str(refused.value)
+
+
 def leave_unfinished(home: Path) -> None:
     """A delivery of somebody else that has planned and then lost its worker."""
     leave_unfinished_in(home, "deliver")

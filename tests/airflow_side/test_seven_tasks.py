@@ -30,12 +30,17 @@ with DAG("by_hand", schedule=daily):
                                   PublishWindowOperator, EvidenceWindowOperator, CheckpointWindowOperator)):
         tasks.append(one(task_id=f"t{number}", delivery_task_id="by hand", **ROUTE))
         tasks[-2] >> tasks[-1]
+with DAG("twins", schedule=daily), TaskGroup("both"):
+    for name in ("a", "b"):
+        admit = AdmitWindowOperator(task_id=name, **ROUTE)
+        admit >> ExtractWindowOperator(task_id=f"{name}_extract", **ROUTE)
 with DAG("nameless", schedule=daily):
     AdmitWindowOperator(task_id="a", deadline_sec=-1, on_custody_held="pray", custody_wait_sec="long",
                         **ROUTE)
 """
 SWITCHES = """
 import os
+from airflow.sdk import TaskGroup
 PICKY, FORM = int(os.environ.get("TEST_PICKY", "0")), os.environ.get("TEST_FORM", "")
 """
 
@@ -139,6 +144,14 @@ def test_the_operators_may_be_wired_by_hand(dags: DagHome) -> None:
     run = dags.run("by_hand", DAYS[2])
     assert set(states(run).values()) == {"success"}
     assert xcom(run, "t5")["rows"] == 12
+
+
+def test_two_deliveries_under_one_name_are_refused(dags: DagHome) -> None:
+    """The second one would replan the first one, and both would look delivered."""
+    run = dags.run("twins", DAYS[2])
+    assert states(run)["both.a"] == states(run)["both.b"] == "failed"
+    told = xcom(run, "both.a", "dpone_failure")["reason"]
+    assert "is also that of task both.b: a delivery has one task for each phase" in told
 
 
 def test_what_is_wrong_with_one_of_seven_is_said_at_once(dags: DagHome) -> None:
