@@ -31,6 +31,7 @@ STORIES = "tests/machine/test_stories.py"
 DAMAGE = "tests/unit/delivery/test_damage.py"
 EPOCHS = "tests/unit/delivery/test_epochs.py"
 JOURNAL_CONTRACT = "tests/contract/test_journal_contract.py"
+QUALITY = "tests/unit/delivery/test_quality.py"
 TARGET_CONTRACT = "tests/contract/test_target_contract.py"
 
 
@@ -214,6 +215,27 @@ MUTANTS = (
         "    if not seen.proves(expected):\n",
         "    if seen.overflow:\n",
         (DAMAGE,),
+    ),
+    Mutant(
+        "quality: a failed check only warns, whatever its severity",
+        f"{DELIVERY}/quality.py",
+        'if one.severity == "error"]',
+        'if one.severity == "fatal"]',
+        (QUALITY,),
+    ),
+    Mutant(
+        "quality: a key with a NULL in it is a key (DuckDB)",
+        "airflow_dpone/target_embedded/statements.py",
+        ') FROM {path} WHERE {some}"',
+        ') FROM {path}"',
+        ("tests/contract/test_table_checks.py",),
+    ),
+    Mutant(
+        "publication: triggers are let through and the window is not hashed",
+        "airflow_dpone/settings.py",
+        "return self.after_image_digest or self.allow_triggers",
+        "return self.after_image_digest",
+        ("tests/unit/delivery/test_target_options.py",),
     ),
     Mutant(
         "target: a table that was dropped and made again is the same",
