@@ -30,6 +30,7 @@ DELIVERY, JOURNAL = "airflow_dpone/delivery", "airflow_dpone/journal"
 STORIES = "tests/machine/test_stories.py"
 DAMAGE = "tests/unit/delivery/test_damage.py"
 EPOCHS = "tests/unit/delivery/test_epochs.py"
+NEW_TABLE = "tests/unit/delivery/test_new_table.py"
 JOURNAL_CONTRACT = "tests/contract/test_journal_contract.py"
 QUALITY = "tests/unit/delivery/test_quality.py"
 TARGET_CONTRACT = "tests/contract/test_target_contract.py"
@@ -86,6 +87,28 @@ MUTANTS = (
         "    fence = run.new_fence()\n",
         "    fence = run.held_lease.fence\n",
         (STORIES,),
+    ),
+    # ---- admission
+    Mutant(
+        "admission: a missing table is made before it was asked whose it is",
+        f"{DELIVERY}/new_table.py",
+        "        gate = run.identity.gate if run.identity else None\n",
+        "        gate = None\n",
+        (f"{NEW_TABLE}::test_another_route_does_not_take_the_place_of_a_dropped_table",),
+    ),
+    Mutant(
+        "admission: a missing table is made although something is wrong",
+        f"{DELIVERY}/new_table.py",
+        "    if problems:\n",
+        "    if problems and not new:\n",
+        (f"{NEW_TABLE}::test_nothing_is_made_while_anything_is_wrong",),
+    ),
+    Mutant(
+        "admission: a resumed delivery loads into a table that changed",
+        f"{DELIVERY}/drift.py",
+        "    if found.fingerprint == plan.target.fingerprint:\n",
+        "    if found.fingerprint:\n",
+        ("tests/unit/delivery/test_drift.py",),
     ),
     # ---- the gate
     Mutant(
