@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_dpone.errors import CustodyHeld, DponeError
+from airflow_dpone.ui.delivery_page import DeliveryPage, page_of
 from tests.crash.test_kill_matrix_fakes import EXPECTED, HIGHER_TRY, OUTSIDE, problems_after
 from tests.fakes.kill_child import KillServer
 from tests.fakes.world import NEXT_DAY, SCHEMA, TABLE, World, order, requester
@@ -20,6 +21,14 @@ def new_world(root: Path, url: str) -> World:
     world = World.create(root, journal_url=url)
     world.target.insert(SCHEMA, TABLE, [order(902), *OUTSIDE])
     return world
+
+
+def shown(world: World) -> DeliveryPage:
+    """The page of the newest generation, as the API server reads it."""
+    with world.open_journal() as journal:
+        view = journal.view(world.invocation().invocation_key)
+    assert view is not None
+    return page_of(view, "dpone_journal")
 
 
 def journal_effects(folder: Path) -> list[int]:
@@ -40,6 +49,9 @@ def test_a_delivery_and_what_it_leaves(tmp_path: Path, url: str) -> None:
     checkpoint = world.checkpoint(result)
     assert checkpoint is not None
     assert checkpoint.receipt_sha256 == result.receipt_sha256
+    page = shown(world)
+    assert (page.headline.state, page.evidence_sha256) == ("COMPLETED", result.evidence_sha256)
+    assert [phase.mark for phase in page.phases] == ["done"] * 7
     assert world.deliver().already
     assert world.deliver(rerun=True).generation == 2
     assert world.deliver(requester("run-2"), window=NEXT_DAY).state == "COMPLETED"
@@ -57,6 +69,7 @@ def test_custody_keeps_another_requester_out(tmp_path: Path, url: str) -> None:
         world.deliver(observer=stop)
     with pytest.raises(CustodyHeld):
         world.deliver(requester("run-2"))
+    assert shown(world).headline.state == "PUBLISHING"
     assert problems_after(world, **HIGHER_TRY) == []
 
 
