@@ -154,6 +154,10 @@ ALSO_WRITTEN: dict[str, tuple[Any, Json]] = {
         D.TUNED,
         examples.payload(D.TUNED, limits={**examples.tuned(7)["limits"], "encoding_parallelism": 2}),
     ),
+    "writers at once": (
+        D.TUNED,
+        examples.payload(D.TUNED, limits={**examples.tuned(7)["limits"], "import_parallelism": 4}),
+    ),
 }
 
 
