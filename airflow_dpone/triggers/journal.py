@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_dpone.triggers.polling import PollingTrigger, in_thread
+from airflow_dpone.triggers.polling import JOURNAL_THREADS, PollingTrigger, in_thread
 
 if TYPE_CHECKING:
     from airflow_dpone.journal.store import SqlJournal
@@ -58,4 +58,4 @@ class JournalTrigger(PollingTrigger):
             with open_journal(where, host=host) as journal:
                 return question(journal)
 
-        return await in_thread(asked)
+        return await in_thread(JOURNAL_THREADS, asked)

@@ -24,15 +24,17 @@ Answer = TypeVar("Answer")
 SHORTEST_PAUSE_SEC = 0.05
 """Between two looks, whatever was asked for."""
 
-# Ours alone: a journal that hangs must not use up the threads of everybody's triggers.
-_threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="dpone-trigger")
+# Ours alone: a server that hangs must not use up the threads of everybody's triggers; and a source that hangs
+# not those of the journal, by which other deliveries wait for their turn.
+JOURNAL_THREADS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="dpone-journal")
+SOURCE_THREADS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="dpone-source")
 
 
-async def in_thread(work: Callable[[], Answer]) -> Answer:
-    """Runs blocking work beside the event loop, in one of four threads."""
+async def in_thread(threads: ThreadPoolExecutor, work: Callable[[], Answer]) -> Answer:
+    """Runs blocking work beside the event loop, in one of these threads."""
     context = contextvars.copy_context()
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_threads, lambda: context.run(work))
+    return await loop.run_in_executor(threads, lambda: context.run(work))
 
 
 class PollingTrigger(BaseTrigger):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_dpone.triggers.polling import PollingTrigger, in_thread
+from airflow_dpone.triggers.polling import SOURCE_THREADS, PollingTrigger, in_thread
 
 if TYPE_CHECKING:
     from airflow_dpone.source_clickhouse.activity import Activity
@@ -99,4 +99,5 @@ class SourceSettledTrigger(PollingTrigger):
             window_column=self.window_column,
         )
         connection = None if "://" in self.source else await async_read_connection(self.source, "source")
-        return await in_thread(lambda: source_activity(place, Window.of_key(self.window), connection))
+        window = Window.of_key(self.window)
+        return await in_thread(SOURCE_THREADS, lambda: source_activity(place, window, connection))

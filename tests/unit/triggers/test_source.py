@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import Any
 
 import pytest
 
+from airflow_dpone.delivery.ports import JournalPort
 from airflow_dpone.source_clickhouse.activity import Activity, Insert
+from airflow_dpone.triggers.custody import CustodyClearTrigger
 from airflow_dpone.triggers.source import MAX_PARTITIONS, SourceSettledTrigger
+from tests.contract.journal_cases import SqliteStore
 
 
 class Told(SourceSettledTrigger):
@@ -50,6 +54,35 @@ def looks(told: Told, monkeypatch: pytest.MonkeyPatch, at: list[float]) -> list[
 
 def of(mutations: int = 0, **newest: tuple[int, int]) -> Activity:
     return Activity(mutations, {name: Insert(*seen) for name, seen in newest.items()})
+
+
+def test_sources_that_hang_keep_no_delivery_from_its_turn(
+    store: SqliteStore, journal: JournalPort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many of them as there are threads: whoever asks the journal is answered all the same."""
+    answered = threading.Event()
+    monkeypatch.setattr("airflow_dpone.wiring.source_activity", lambda *_: answered.wait(300) and of())
+    told = trigger()
+    hanging = [SourceSettledTrigger(**told.serialize()[1]) for _ in range(12)]
+    custody = CustodyClearTrigger(
+        journal_conn_id=None,
+        journal=str(store.path),
+        target_key="ab" * 32,
+        deadline=time.time() + 300,
+        poll_interval=0.1,
+    )
+
+    async def both() -> str | None:
+        looks = [asyncio.ensure_future(one.look()) for one in hanging]
+        await asyncio.sleep(0)
+        try:
+            status, _ = await asyncio.wait_for(custody.look(), 120)
+        finally:
+            answered.set()
+        assert {status for status, _ in await asyncio.gather(*looks)} == {"settled"}
+        return status
+
+    assert asyncio.run(both()) == "clear"
 
 
 def test_a_merge_that_hides_the_age_does_not_begin_the_wait_anew(monkeypatch: pytest.MonkeyPatch) -> None:
