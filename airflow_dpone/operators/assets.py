@@ -25,10 +25,15 @@ def target_asset(target: str, target_table: Sequence[str], *, group: str = "asse
     host = uri.netloc.rpartition("@")[2] or "localhost"
     place = f"{host}{quote(uri.path)}" if uri.scheme else quote(target, safe="")
     return Asset(
-        name=f"{schema}.{table} in {place or target}",
+        name=f"{_part(schema)}.{_part(table)} in {place or target}",
         uri=f"{SCHEME}://{place}/{quote(schema, safe='')}/{quote(table, safe='')}",
         group=group,
     )
+
+
+def _part(name: str) -> str:
+    """In brackets where it would not be one part: Airflow refuses two assets of one name."""
+    return f"[{name.replace(']', ']]')}]" if set(name) & set(".[]") else name
 
 
 def checked_uri(parts: SplitResult) -> SplitResult:
