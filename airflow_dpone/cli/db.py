@@ -85,7 +85,14 @@ def address_of(chosen: argparse.Namespace) -> JournalAddress:
         from airflow_dpone.airflow_config import journal_conn_id
         from airflow_dpone.hooks.journal import journal_address
 
-        return journal_address(chosen.journal_conn_id or journal_conn_id())
+        if chosen.journal_conn_id:
+            return journal_address(chosen.journal_conn_id)
+        try:
+            return journal_address(journal_conn_id())
+        except ConfigurationError as error:
+            text = f"no journal is named, and [dpone] journal_conn_id cannot be used: {error.message}"
+            name_one = "Name one: --journal URL_OR_PATH, or --journal-conn-id; or make that connection."
+            raise ConfigurationError(error.code, text.rstrip(), next_action=name_one) from None
     if holds_password(chosen.journal):
         raise ConfigurationError(
             "dpone.config.secret_in_uri",
