@@ -26,8 +26,8 @@ SHORTEST_PAUSE_SEC = 0.05
 
 # Ours alone: a server that hangs must not use up the threads of everybody's triggers; and a source that hangs
 # not those of the journal, by which other deliveries wait for their turn.
-JOURNAL_THREADS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="dpone-journal")
-SOURCE_THREADS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="dpone-source")
+JOURNAL_THREADS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="dpone-trigger-journal")
+SOURCE_THREADS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="dpone-trigger-source")
 
 
 async def in_thread(threads: ThreadPoolExecutor, work: Callable[[], Answer]) -> Answer:
