@@ -68,6 +68,14 @@ def state(pid: int) -> str:
         return ""
 
 
+def program(pid: int) -> bytes:
+    """Its command line; b'' when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
 def until(condition: Callable[[], object], seconds: float = 20) -> None:
     end = time.monotonic() + seconds
     while not condition():
@@ -84,6 +92,8 @@ class Beside:
         self._said = self._pool.submit(write, what, **options)  # type: ignore[arg-type]
         until(lambda: children() - before)
         (self.pid,) = children() - before
+        # Until it runs its own program it is a copy of this one, and whoever started it waits for it.
+        until(lambda: program(self.pid) != program(os.getpid()))
 
     def result(self) -> tr.WriterObservation:
         try:
