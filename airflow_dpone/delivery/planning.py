@@ -87,7 +87,7 @@ def map_columns(route: Route, source: r.SourceTable, target: tr.TargetTable) -> 
             found[target_name] = MappedColumn(source_name, WireColumn(target_name, pair))
     refused = {problem.where for problem in target.problems}
     mapped = {target_name for _, target_name in wanted}
-    problems += _left_out_problems(route, mapped, by_target)
+    problems += _left_out_problems(route, mapped, by_target, target.must_be_fed)
     problems += unmapped_problems(target.columns, refused | mapped | set(left_out))
     problems += _window_problems(route, found, by_source)
     types = {name: column.wire.pair.sql_type for name, column in found.items()}
@@ -109,7 +109,7 @@ def target_problems(target: tr.TargetTable, options: Options) -> list[Problem]:
 
 
 def _left_out_problems(
-    route: Route, mapped: set[str], target: Mapping[str, tr.TargetColumn]
+    route: Route, mapped: set[str], target: Mapping[str, tr.TargetColumn], must_be_fed: Sequence[str]
 ) -> Iterator[Problem]:
     """What is wrong with ``unmapped_columns``: a column is fed or it is not, and the window's always is."""
     where = "options.unmapped_columns"
@@ -119,6 +119,9 @@ def _left_out_problems(
             yield Problem("dpone.config.field", where, f"{name} is delivered by this route; name it once")
         elif name == route.window_column and route.columns is None:
             yield Problem("dpone.config.field", where, f"{name} is the window column, which is delivered")
+        elif name in must_be_fed:
+            text = f"{name} takes no NULL and has no default: no row could be inserted without it"
+            yield Problem("dpone.config.field", where, f"{text}; feed it, or give it a DEFAULT")
         for check in route.quality.table_checks:
             if name in check.columns and name in target:
                 text = f"asks about {name}, which {where} leaves out; only what is delivered is checked"

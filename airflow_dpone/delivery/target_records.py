@@ -72,6 +72,7 @@ class TargetTable:
     :param observations: worth knowing, true only for now: room in data and log, how readers fare.
     :param waivers: an option and the problem that it lets through, for those of ``problems`` that have one.
     :param demands: an option and a problem that is one only where the option is set.
+    :param must_be_fed: columns that take no NULL, have no default and are not written by the server.
     """
 
     columns: tuple[TargetColumn, ...]
@@ -80,6 +81,7 @@ class TargetTable:
     observations: tuple[str, ...] = ()
     waivers: tuple[tuple[str, Problem], ...] = ()
     demands: tuple[tuple[str, Problem], ...] = ()
+    must_be_fed: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:

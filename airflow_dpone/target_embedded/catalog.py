@@ -53,6 +53,11 @@ class StoredColumn:
     is_generated: bool
     has_default: bool
 
+    @property
+    def must_be_fed(self) -> bool:
+        """Whether no row can be inserted without a value for it."""
+        return not (self.nullable or self.has_default or self.is_generated)
+
 
 def positive(data: bytes) -> int:
     """The first 8 bytes as a positive integer of 63 bits: object ids are made this way."""
@@ -146,7 +151,8 @@ def describe(session: Session, table: StoredTable) -> tr.TargetTable:
     found = columns_of(session, table.schema, table.table)
     problems = [problem for column in found for problem in _column_problems(column)]
     columns = tuple(tr.TargetColumn(c.name, type_of(c), c.nullable) for c in found)
-    return tr.TargetTable(columns, (*problems, *_reference_problems(session, table)))
+    must_be_fed = tuple(c.name for c in found if c.must_be_fed)
+    return tr.TargetTable(columns, (*problems, *_reference_problems(session, table)), must_be_fed=must_be_fed)
 
 
 def type_of(column: StoredColumn) -> str:

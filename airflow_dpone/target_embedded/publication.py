@@ -198,9 +198,7 @@ def _has_unfilled_column(session: Session, request: tr.PublishRequest) -> bool:
     """A NOT NULL column that is not delivered and has no default."""
     delivered = {column.name for column in request.layout.columns}
     found = catalog.columns_of(session, request.target.schema, request.target.table)
-    return any(
-        not c.nullable and not c.has_default and not c.is_generated and c.name not in delivered for c in found
-    )
+    return any(c.must_be_fed and c.name not in delivered for c in found)
 
 
 def _has_duplicate_key(session: Session, request: tr.PublishRequest, bounds: WindowBounds) -> bool:

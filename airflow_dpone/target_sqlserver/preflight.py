@@ -58,8 +58,22 @@ def describe(session: Session, table: catalog.StoredTable, schemas: Schemas) -> 
         problems += parity.parity_problems(session, str(session.rows("SELECT DB_NAME();")[0][0]))
     seen = headroom.observe(session, table.object_id)
     return tr.TargetTable(
-        catalog.described(columns), tuple(problems), tuple(warnings), seen, tuple(waivers), tuple(demands)
+        catalog.described(columns),
+        tuple(problems),
+        tuple(warnings),
+        seen,
+        tuple(waivers),
+        tuple(demands),
+        _must_be_fed(session, columns, table),
     )
+
+
+def _must_be_fed(
+    session: Session, columns: Sequence[catalog.StoredColumn], table: catalog.StoredTable
+) -> tuple[str, ...]:
+    written = {column.name for column in columns if column.is_written_by_server}
+    found = [str(row[0]) for row in session.rows(sql.WITHOUT_DEFAULT, table.object_id)]
+    return tuple(name for name in found if name not in written)
 
 
 def new_table_problems(

@@ -30,6 +30,12 @@ SELECT CAST(t.is_external AS int), CAST(t.is_memory_optimized AS int), CAST(t.is
  WHERE t.object_id = ?;
 """
 
+# Columns that an INSERT must name. The object id.
+WITHOUT_DEFAULT = """
+SELECT c.name FROM sys.columns AS c
+ WHERE c.object_id = ? AND c.is_nullable = 0 AND c.default_object_id = 0 ORDER BY c.column_id;
+"""
+
 # Foreign keys of other tables (or its own) that point at the table. The object id.
 REFERENCING = """
 SELECT f.name, OBJECT_SCHEMA_NAME(f.parent_object_id), OBJECT_NAME(f.parent_object_id),

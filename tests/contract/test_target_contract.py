@@ -1250,6 +1250,13 @@ def test_a_part_of_the_columns_is_delivered_and_the_rest_takes_its_default(empty
     assert empty_lab.rows("orders") == [(1, at(2), None, None, 5)]
 
 
+def test_a_column_that_an_insert_must_name_is_known(empty_lab: Lab) -> None:
+    """[E5] Neither one that takes NULL nor one that has a default."""
+    empty_lab.create_table("orders", (ID, NAME), "must BIGINT NOT NULL, may BIGINT NOT NULL DEFAULT 5")
+    with empty_lab.open() as target:
+        assert target.describe(SCHEMA, "orders").must_be_fed == ("id", "must")
+
+
 # ---- the writer -----------------------------------------------------------------------------------
 
 

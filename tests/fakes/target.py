@@ -143,7 +143,8 @@ class SqliteTarget(faults.TargetFile):
         connection, _ = self._begin("describe")
         self._incarnation(connection, schema, table)
         columns = [tr.TargetColumn(*column) for column in storage.columns_of(connection, schema, table)]
-        return tr.TargetTable(tuple(columns))
+        must_be_fed = storage.must_be_fed(connection, schema, table)
+        return tr.TargetTable(tuple(columns), must_be_fed=must_be_fed)
 
     def new_table(self, schema: str, table: str, columns: Sequence[tr.TargetColumn]) -> tr.NewTable:
         """The statement; any schema will do but ours, and the one called ``nowhere``."""

@@ -122,6 +122,12 @@ def is_there(connection: sqlite3.Connection, schema: str, table: str) -> bool:
     return bool(connection.execute(text, (f"{schema}.{table}",)).fetchone()[0])
 
 
+def must_be_fed(connection: sqlite3.Connection, schema: str, table: str) -> tuple[str, ...]:
+    """Columns that are NOT NULL and have no default."""
+    found = connection.execute(f"PRAGMA table_info({table_name(schema, table)})")
+    return tuple(name for _, name, _, not_null, default, _ in found if not_null and default is None)
+
+
 def columns_of(connection: sqlite3.Connection, schema: str, table: str) -> list[tuple[str, str, bool]]:
     """(name, T-SQL type, nullable) in order."""
     rows = connection.execute(f"PRAGMA table_info({table_name(schema, table)})").fetchall()

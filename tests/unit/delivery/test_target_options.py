@@ -188,6 +188,16 @@ def test_what_is_wrong_with_columns_that_are_left_out_is_told_at_once(world: Wor
         world.deliver(requester("other"), route=route)
 
 
+def test_a_column_without_null_and_default_cannot_be_left_out(world: World) -> None:
+    """[E5] Else the whole window would be loaded before the server refuses the first row."""
+    world.options = Options(unmapped_columns=("id", "note"))
+    with pytest.raises(ConfigurationError) as raised:
+        world.deliver()
+    assert [problem.where for problem in raised.value.problems] == ["options.unmapped_columns"]
+    assert "id takes no NULL and has no default" in raised.value.message
+    assert world.source.script.reads == 0
+
+
 def test_a_check_of_a_column_that_is_left_out_is_refused_before_anything_is_read(world: World) -> None:
     world.options = Options(unmapped_columns=("note",))
     world.quality = Quality(not_null=["note", "id"], unique=[["id", "note"]])
