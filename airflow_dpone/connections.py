@@ -64,8 +64,8 @@ async def async_read_connection(conn_id: str, field: str) -> AirflowConnection:
 
 def _missing(conn_id: str, field: str) -> ConfigurationError:
     text = (
-        f"Airflow has no connection {conn_id!r} here (a program of its own, which is no task and no command, "
-        "sees those of the environment and of secrets backends, not those in Airflow's database)"
+        f"Airflow has no connection {conn_id!r}; make it with `airflow connections add`, or correct the id "
+        "(AIRFLOW_HOME decides whose connections are asked)"
     )
     return ConfigurationError.of([Problem("dpone.config.connection", field, text)])
 

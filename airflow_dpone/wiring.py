@@ -289,9 +289,11 @@ def sql_server(target: str) -> SqlServerConnection:
 
     :raises ConfigurationError: every problem of it.
     """
-    from airflow_dpone.connections import read_connection
-
-    return _sql_server(target, None if "://" in target else read_connection(target, "target"))
+    path, connection = _embedded_path("target", target, "duckdb")
+    if path is not None:
+        text = "is an embedded target, which needs neither: the first delivery makes what it needs"
+        raise ConfigurationError.of([Problem("dpone.config.field", "target", text)])
+    return _sql_server(target, connection)
 
 
 def _sql_server(target: str, connection: AirflowConnection | None) -> SqlServerConnection:

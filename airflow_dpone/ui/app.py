@@ -30,8 +30,9 @@ log = logging.getLogger(__name__)
 
 NOTHING_HERE = "There is no such delivery in the journal, or you may not see its DAG."
 NOTHING_YET = (
-    "The journal knows no delivery of this task. Either it has not reserved its target yet, or it "
-    "delivers nothing, or it uses another journal than the one of [dpone] journal_conn_id."
+    "The journal knows no delivery of this task. A task that failed was refused before it reserved its "
+    "target: its log and its XCom dpone_failure say why. Else it has not come that far yet, or it delivers "
+    "nothing, or it uses another journal than the one of [dpone] journal_conn_id."
 )
 
 app = FastAPI(

@@ -112,7 +112,7 @@ class Lab(MssqlLab):
 
 
 def world_of(root: Path, place: Place, *, where: SqlServerConnection) -> MssqlWorld:
-    lab = Lab(place.database.where, place.admin, is_standin=place.is_standin)
+    lab = Lab(place.database)
     world = MssqlWorld.on(root, lab)
     if place.creating:
         lab.drop_table("orders")

@@ -131,3 +131,20 @@ def test_one_problem_keeps_its_own_code() -> None:
     two = ConfigurationError.of([*one.problems, Problem("dpone.config.uri", "source", "is wrong")])
     assert two.code == "dpone.config.invalid"
     assert str(two).count("\n  - ") == 2
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("limits", {"max_row": 5}, "limits.max_row: there is no such setting; did you mean max_rows"),
+        ("quality", {"not_nul": ["id"]}, "quality.not_nul: there is no such setting; did you mean not_null?"),
+        ("quality", {"row_count": {"mini": 1}}, "there are: min_rows, max_rows"),
+        ("options", {"zzz": 1}, "options.zzz: there is no such setting; there are: on_empty"),
+        ("windowcolumn", "at", "windowcolumn: there is no such setting; did you mean window_column"),
+    ],
+)
+def test_a_setting_that_does_not_exist_is_told_with_close_names(field: str, value: object, said: str) -> None:
+    given = {"source": "chdb:///s", "source_table": ("a", "b"), "target": "duckdb:///t.duckdb"}
+    with pytest.raises(ConfigurationError) as raised:
+        Route(**given, target_table=("c", "d"), window_column="at", **{field: value})  # type: ignore[arg-type]
+    assert said in raised.value.message
