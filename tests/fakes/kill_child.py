@@ -32,8 +32,8 @@ ROOT = Path(__file__).resolve().parents[2]
 class SignalAt:
     """An observer that sends this process a signal when that crash point is passed."""
 
-    def __init__(self, index: str, number: int) -> None:
-        self._index, self._number = index, number
+    def __init__(self, index: int | str, number: int) -> None:
+        self._index, self._number = str(index), number
         self.passed: list[str] = []
 
     def __call__(self, point: str) -> None:

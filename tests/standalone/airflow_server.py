@@ -68,7 +68,8 @@ class Standalone:
     def __init__(self, home: Path) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self.home = home.resolve()
-        self._port, scheduler_logs, triggerer_logs = free_ports(3)
+        (self._port,) = free_ports(1)
+        self._taken = socket.create_server(("127.0.0.1", 0))
         self.environment = {
             **{
                 name: text
@@ -92,8 +93,10 @@ class Standalone:
                     "api.host": "127.0.0.1",
                     "api.port": self._port,
                     "api.base_url": f"http://127.0.0.1:{self._port}",
-                    "logging.worker_log_server_port": scheduler_logs,
-                    "logging.trigger_log_server_port": triggerer_logs,
+                    # Airflow's log servers would listen on every address of the machine. The port is taken, so
+                    # they end at once; the logs are read from the folder.
+                    "logging.worker_log_server_port": self._taken.getsockname()[1],
+                    "logging.trigger_log_server_port": self._taken.getsockname()[1],
                     "workers.execution_api_timeout": 60,
                     "dag_processor.min_file_process_interval": 3600,
                     # A worker that says nothing for so long is given up: long enough for a busy machine.
@@ -135,6 +138,7 @@ class Standalone:
             time.sleep(0.05)
         for process in self._started:
             process.wait()
+        self._taken.close()
 
     def _run(self, *command: str) -> None:
         with (self.home / "output.log").open("ab") as output:
