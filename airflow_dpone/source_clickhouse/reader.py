@@ -157,7 +157,7 @@ class DriverStream(Iterator[pa.RecordBatch]):
             raise SourceUnavailable("dpone.source.closed", "The read was closed before the end of the data.")
         try:
             remaining_sec(self._deadline)
-            batch = self._guarded(lambda: next(self._reader, None))
+            batch = self._guarded(self._next_with_columns)
             if batch is None:
                 self._check_end()
         except BaseException:
@@ -182,6 +182,11 @@ class DriverStream(Iterator[pa.RecordBatch]):
         self._hang_up()
         if running and self._kill is not None:
             self._kill(self._query_id)
+
+    def _next_with_columns(self) -> pa.RecordBatch | None:
+        """Blocks of nothing at all are no batches; they may be all that is left of a query that was killed,
+        which is told at the end."""
+        return next((batch for batch in self._reader if batch.num_columns), None)
 
     def _hang_up(self) -> None:
         if self._watchdog is not None:
@@ -217,6 +222,8 @@ class DriverStream(Iterator[pa.RecordBatch]):
 
     def _check_end(self) -> None:
         """EndOfStream came. That all rows came too is told by the server's own count of them."""
+        if not self._reader.schema.names:
+            self._incomplete("The answer of the server has no columns")
         profile = self._client.last_query.profile_info
         if profile is self._unprofiled:
             self._incomplete("The server ended the stream without its count of rows")

@@ -145,6 +145,16 @@ def test_totals_and_extremes_are_no_rows(source: NativeSource, world: NativeWorl
     assert sum(batch.num_rows for batch in batches) == ROWS
 
 
+def test_an_answer_that_begins_with_no_column_is_not_an_empty_window(
+    source: NativeSource, world: NativeWorld
+) -> None:
+    """[F9] So may a query begin that was killed before its header."""
+    with pytest.raises(SourceUnavailable) as raised:
+        read(source, faulty(query_of(source, world), "nothing 0"))
+    assert raised.value.code == "dpone.source.incomplete"
+    assert "no columns" in raised.value.message
+
+
 @pytest.mark.parametrize("fault", ["silent 1", "progress 1"])
 def test_a_server_that_never_ends_is_left_at_the_deadline(
     source: NativeSource, world: NativeWorld, fault: str, monkeypatch: pytest.MonkeyPatch

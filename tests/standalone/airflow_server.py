@@ -93,8 +93,8 @@ class Standalone:
                     "api.host": "127.0.0.1",
                     "api.port": self._port,
                     "api.base_url": f"http://127.0.0.1:{self._port}",
-                    # Airflow's log servers would listen on every address of the machine. The port is taken, so
-                    # they end at once; the logs are read from the folder.
+                    # Airflow's log servers would listen on every address of the machine. The port is taken,
+                    # so they end at once; the logs are read from the folder.
                     "logging.worker_log_server_port": self._taken.getsockname()[1],
                     "logging.trigger_log_server_port": self._taken.getsockname()[1],
                     "workers.execution_api_timeout": 60,
