@@ -60,12 +60,12 @@ class ServerError(RuntimeError):
 
 
 class Standalone:
-    """One Airflow: SQLite, LocalExecutor, the DAGs of this folder, everybody an administrator.
+    """One Airflow: SQLite, LocalExecutor, everybody an administrator.
 
-    :param home: AIRFLOW_HOME, empty.
+    :param home: AIRFLOW_HOME, empty. :param dags: folder of the DAGs, those of this suite.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, dags: Path = DAGS) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self.home = home.resolve()
         (self._port,) = free_ports(1)
@@ -82,7 +82,7 @@ class Standalone:
             **{
                 f"AIRFLOW__{name.upper().replace('.', '__')}": str(value)
                 for name, value in {
-                    "core.dags_folder": DAGS,
+                    "core.dags_folder": dags,
                     "core.load_examples": False,
                     "core.executor": "LocalExecutor",
                     "core.parallelism": 4,
