@@ -65,7 +65,7 @@ async def async_read_connection(conn_id: str, field: str) -> AirflowConnection:
 def _missing(conn_id: str, field: str) -> ConfigurationError:
     text = (
         f"Airflow has no connection {conn_id!r}; make it with `airflow connections add`, or correct the id "
-        "(AIRFLOW_HOME decides whose connections are asked)"
+        "(where it is looked for depends on this process's AIRFLOW_HOME and environment)"
     )
     return ConfigurationError.of([Problem("dpone.config.connection", field, text)])
 

@@ -291,7 +291,7 @@ def sql_server(target: str) -> SqlServerConnection:
     """
     path, connection = _embedded_path("target", target, "duckdb")
     if path is not None:
-        text = "is an embedded target, which needs neither: the first delivery makes what it needs"
+        text = "is an embedded target: there is nothing to prepare or to grant, its first delivery does that"
         raise ConfigurationError.of([Problem("dpone.config.field", "target", text)])
     return _sql_server(target, connection)
 

@@ -3,15 +3,14 @@ run."""
 
 from __future__ import annotations
 
-from airflow_dpone.delivery import identity, new_table
+from airflow_dpone.delivery import new_table
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.planning import (
     ColumnMap,
-    compile_query,
     introspect,
+    judge,
     request_problems,
-    route_problems,
 )
 from airflow_dpone.delivery.ports import SourcePort, TargetPort, WriterPort
 from airflow_dpone.delivery.table_checks import fitted
@@ -46,9 +45,8 @@ def preview(
         except ConfigurationError as error:
             refused = error.problems or (Problem(error.code, "target_table", error.message),)
             return r.Plan(route, window, (), (*problems, *refused), {}, None, ())
-        query, unfit = compile_query(source, route, window, table, mapping)
-        scope = identity.route_scope(route.effective_source_name, *route.source_table, route.window_column)
-        problems += [*mapping.problems, *unfit, *route_problems(found.gate, scope, route)]
+        query, refusals = judge(source, route, window, table, mapping, found.gate)
+        problems += refusals
         if query is not None:
             statements = {**created, "read": query.text}
             ref = tr.TargetRef(
@@ -56,7 +54,13 @@ def preview(
             )
             column = next((c.wire.name for c in mapping.columns if c.source == route.window_column), None)
             column = None if window.is_full else column
-            statements |= target.statements(ref, mapping.layout, column, _checks(route, mapping))
+            statements |= target.statements(
+                ref,
+                mapping.layout,
+                column,
+                _checks(route, mapping),
+                after_image_digest=route.options.proves_after_image,
+            )
     warnings = (*table.warnings, *into.warnings, *_let_through(route, into))
     if found.installation_id is None:
         warnings = (*warnings, NOT_INITIALISED)

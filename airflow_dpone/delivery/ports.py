@@ -184,6 +184,8 @@ class TargetPort(AbstractContextManager["TargetPort"], Protocol):
         layout: WireLayout,
         window_column: str | None,
         checks: Sequence[TableCheck] = (),
+        *,
+        after_image_digest: bool = False,
     ) -> Mapping[str, str]:
         """The SQL of staging, checks (each by its name) and publication, for the plan."""
 

@@ -132,7 +132,7 @@ class DeliveryOperator(BaseOperator):
             raise SystemExit(text)
 
     def work(self, context: Context) -> dict[str, Any]:
-        """One call of the engine, with everything that is wrong with its parameters in one error."""
+        """One call of the engine, after a look at the parameters: what is wrong with them is one error."""
         from airflow_dpone import wiring
         from airflow_dpone.delivery.cancel import Cancel
         from airflow_dpone.operators import telling
@@ -246,7 +246,11 @@ class DeliveryOperator(BaseOperator):
         places = Places(journal, spool, self.host_id or airflow_config.host_id(), self.spool_conn_id)
         said = {problem.where for problem in problems}
         named = bool(said & {"journal", "journal_conn_id"})
-        others = call_problems(places, self.deadline_sec, 60.0 if lease_ttl_sec is None else lease_ttl_sec)
+        others = call_problems(
+            places,
+            self.deadline_sec,
+            airflow_config.LEASE_TTL_SEC if lease_ttl_sec is None else lease_ttl_sec,
+        )
         problems += [problem for problem in others if not (named and problem.where == "journal")]
         if problems:
             raise ConfigurationError.of(problems)

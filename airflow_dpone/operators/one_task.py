@@ -12,7 +12,8 @@ class DeliverWindowOperator(AdmittingOperator):
     """Delivers one window (or the whole table) from ClickHouse to the target, proved before it is visible.
 
     Clearing or retrying the task goes on from the last durable boundary; clearing it after success delivers
-    the window again as the next generation. Everything is checked in ``execute``, all problems in one error.
+    the window again as the next generation. Everything is checked in ``execute``; all problems of a stage
+    (parameters, connections, tables, columns) are in one error.
 
     :param source: Airflow connection id of a ClickHouse server (native port) or of a chDB directory (type
         ``dponeembedded``), ``clickhouse://user@host:9000`` for a user without a password, or

@@ -18,6 +18,7 @@ def statements(
     layout: WireLayout,
     window_column: str | None,
     checks: Sequence[TableCheck] = (),
+    after_image_digest: bool = False,
 ) -> Mapping[str, str]:
     """Names of staging tables stand for the ones that a delivery makes."""
     columns = storage.stage_columns(layout)
@@ -46,4 +47,6 @@ def statements(
         texts["publish_count"] = sql.count_window(path, window_column)
     else:
         texts["publish_count"] = sql.count_rows(path)
+    if after_image_digest:
+        texts["publish_after_image_read_back"] = sql.read_rows(path, names, window_column)
     return {name: text.strip() for name, text in texts.items()}

@@ -21,6 +21,7 @@ def statements(
     window_column: str | None,
     schemas: sql.Schemas,
     checks: Sequence[TableCheck] = (),
+    after_image_digest: bool = False,
 ) -> Mapping[str, str]:
     """Names of staging tables stand for the ones that a delivery makes, 0 for ids and counts."""
     columns = stages.stage_columns(layout)
@@ -36,6 +37,7 @@ def statements(
         layout=layout,
         window=window,
         schemas=schemas,
+        after_image=after_image_digest,
     )
     texts = {
         "session": sql.session_settings(600_000),

@@ -182,9 +182,11 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
         layout: WireLayout,
         window_column: str | None,
         checks: Sequence[TableCheck] = (),
+        *,
+        after_image_digest: bool = False,
     ) -> Mapping[str, str]:
         """The SQL of staging, checks and publication, by name and in order."""
-        return plan_text.statements(target, layout, window_column, self.schemas, checks)
+        return plan_text.statements(target, layout, window_column, self.schemas, checks, after_image_digest)
 
     def count_window(self, target: tr.TargetRef, window_column: str | None, window: Window) -> int:
         """Rows that a publication would delete now."""

@@ -19,12 +19,13 @@ from fastapi.responses import HTMLResponse
 from airflow_dpone.airflow_config import host_id, journal_conn_id
 from airflow_dpone.delivery import identity
 from airflow_dpone.delivery import journal_records as jr
+from airflow_dpone.delivery.history import History
 from airflow_dpone.errors import DponeError
 from airflow_dpone.hooks.journal import journal_address
 from airflow_dpone.journal.store import SqlJournal, open_journal
 from airflow_dpone.ui import html
 from airflow_dpone.ui.authorization import GetUserDep, get_user, may_see, refuse_unless_seen
-from airflow_dpone.ui.delivery_page import page_of
+from airflow_dpone.ui.delivery_page import evidence_sha256, page_of
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +78,9 @@ def evidence(invocation_key: str, request: Request, user: GetUserDep) -> Respons
     with _journal() as journal:
         found = _seen(_invocation(journal, invocation_key), request, user)
         view = None if found is None else journal.view(found.invocation_key)
-        sha256 = "" if view is None else page_of(view, "").evidence_sha256
+        sha256 = (
+            "" if view is None else evidence_sha256(History.of(view.invocation.invocation_key, view.events))
+        )
         body = journal.evidence(sha256) if sha256 else None
     if body is None:
         return html.message(404, "No evidence", NOTHING_HERE)

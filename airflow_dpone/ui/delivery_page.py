@@ -120,7 +120,6 @@ def page_of(view: DeliveryView, journal_conn_id: str) -> DeliveryPage:
     target = f"{plan['target']['schema']}.{plan['target']['table']}"
     chunks = ph.chunk_lines(history)
     events = ph.event_lines(view.events)
-    evidenced = history.last(S.EVIDENCED)
     digests = _digests(history)
     phases = ph.phases_of(view, history)
     return DeliveryPage(
@@ -137,7 +136,7 @@ def page_of(view: DeliveryView, journal_conn_id: str) -> DeliveryPage:
         chunks=chunks[:MAX_CHUNKS],
         chunks_left_out=max(0, len(chunks) - MAX_CHUNKS),
         receipt=_receipt(history),
-        evidence_sha256="" if evidenced is None else evidenced["evidence_sha256"],
+        evidence_sha256=evidence_sha256(history),
         tries=ph.tries_of(view.events),
         generations=_generations(view),
         identifiers=_identifiers(view, history),
@@ -149,6 +148,11 @@ def page_of(view: DeliveryView, journal_conn_id: str) -> DeliveryPage:
         read_at=words.instant(view.now),
         invocation_key=view.invocation.invocation_key,
     )
+
+
+def evidence_sha256(history: History) -> str:
+    """Hash and name of the evidence document; '' when there is none yet."""
+    return str((history.last(S.EVIDENCED) or {}).get("evidence_sha256", ""))
 
 
 # ---- the first screen --------------------------------------------------------------------------------------

@@ -81,7 +81,15 @@ class DagHome:
 
 @contextmanager
 def dag_home(home: Path, name: str, dags: str) -> Iterator[DagHome]:
-    """The DAGs of a text, registered as Airflow's own processes would."""
+    """A shop with its warehouse and journal, and the DAGs of a text behind :data:`HEAD`."""
+    dag_file = AIRFLOW_HOME / "dags" / f"{name}.py"
+    with registered(home, dag_file, HEAD.format(home=str(home)) + dags):
+        yield DagHome(home, dag_file)
+
+
+@contextmanager
+def registered(home: Path, dag_file: Path, text: str) -> Iterator[None]:
+    """A shop with its warehouse and journal, and a DAG file, registered as Airflow's own processes would."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
     from airflow.utils.db import initdb
@@ -89,12 +97,13 @@ def dag_home(home: Path, name: str, dags: str) -> Iterator[DagHome]:
     from tests.crash import embedded_world
 
     embedded_world.create(home)
-    dag_file = AIRFLOW_HOME / "dags" / f"{name}.py"
-    dag_file.write_text(HEAD.format(home=str(home)) + dags)
+    dag_file.write_text(text)
     initdb()
     DagBundlesManager().sync_bundles_to_db()
-    sync_bag_to_db(DagBag(dag_folder=str(dag_file)), "dags-folder", None)
-    yield DagHome(home, dag_file)
+    bag = DagBag(dag_folder=str(dag_file))
+    assert bag.import_errors == {}
+    sync_bag_to_db(bag, "dags-folder", None)
+    yield
     dag_file.unlink()
 
 

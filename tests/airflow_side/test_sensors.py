@@ -13,6 +13,7 @@ import pytest
 
 from airflow_dpone.delivery.deliver import deliver
 from airflow_dpone.delivery.run import Request
+from tests.airflow_side.dag_home import registered
 from tests.conftest import AIRFLOW_HOME
 
 DAG_FILE = AIRFLOW_HOME / "dags" / "sensors_for_tests.py"
@@ -73,22 +74,9 @@ _hours = count()
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A shop with its warehouse, the DAG file that looks at it, and Airflow's own database."""
-    from airflow.dag_processing.bundles.manager import DagBundlesManager
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
-    from airflow.utils.db import initdb
-
-    from tests.crash import embedded_world
-
     home = tmp_path_factory.mktemp("home")
-    embedded_world.create(home)
-    DAG_FILE.write_text(DAGS.format(home=str(home)))
-    initdb()
-    DagBundlesManager().sync_bundles_to_db()
-    bag = DagBag(dag_folder=str(DAG_FILE))
-    assert bag.import_errors == {}
-    sync_bag_to_db(bag, "dags-folder", None)
-    yield home
-    DAG_FILE.unlink()
+    with registered(home, DAG_FILE, DAGS.format(home=str(home))):
+        yield home
 
 
 def run_dag(dag_id: str, day: datetime | None = None) -> Any:

@@ -343,6 +343,8 @@ def test_statements_name_staging_and_publication(delivery: Delivery) -> None:
     assert any("INSERT INTO" in text and "orders" in text for text in texts.values())
     full = delivery.target.statements(delivery.ref, delivery.layout, None)
     assert not any(re.search("DELETE FROM [^;]*WHERE", text) for text in full.values())
+    hashed = delivery.target.statements(delivery.ref, delivery.layout, "ts", after_image_digest=True)
+    assert sum(map(len, hashed.values())) > sum(map(len, texts.values()))
 
 
 # ---- the gate -------------------------------------------------------------------------------------

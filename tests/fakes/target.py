@@ -173,6 +173,8 @@ class SqliteTarget(faults.TargetFile):
         layout: WireLayout,
         window_column: str | None,
         checks: Sequence[TableCheck] = (),
+        *,
+        after_image_digest: bool = False,
     ) -> Mapping[str, str]:
         """One line for each kind of statement."""
         name = storage.table_name(target.schema, target.table)
@@ -187,6 +189,7 @@ class SqliteTarget(faults.TargetFile):
             **{check.name: f"SELECT count(*) FROM p_... -- {check.columns}" for check in checks},
             "delete_window": f"DELETE FROM {name}{where}",
             "insert_window": f"INSERT INTO {name} SELECT * FROM p_...",
+            **({"hash_window": f"SELECT * FROM {name}{where}"} if after_image_digest else {}),
         }
 
     def count_window(self, target: tr.TargetRef, window_column: str | None, window: Window) -> int:

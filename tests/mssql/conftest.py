@@ -27,12 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def database() -> Iterator[OwnDatabase]:
     """The database of this session."""
-    lack = server.missing()
-    if lack is not None:
-        pytest.skip(lack)
-    server.start()
-    if server.is_standin(server.login()):
-        server.use_standin()
+    server.get_ready()
     made = OwnDatabase()
     yield made
     made.drop()

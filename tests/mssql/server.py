@@ -5,6 +5,7 @@ python -m tests.mssql.server      # exit code 0, or it says what is missing here
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import subprocess
@@ -15,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 import pyodbc
+import pytest
 
 from airflow_dpone.errors import Problem
 from airflow_dpone.target_sqlserver import odbc, parity
@@ -85,6 +87,21 @@ def connect(where: SqlServerConnection) -> Any:
     return odbc.connect(where, application="dpone tests", login_timeout_sec=30)
 
 
+def airflow_connection(where: SqlServerConnection) -> str:
+    """As Airflow takes it from its environment."""
+    extra = {"trust_server_certificate": where.trust_server_certificate, "driver": where.driver}
+    stored = {
+        "conn_type": "mssql",
+        "host": where.server,
+        "port": where.port,
+        "schema": where.database,
+        "login": where.user,
+        "password": where.password,
+        "extra": {name: value for name, value in extra.items() if value},
+    }
+    return json.dumps(stored)
+
+
 def is_standin(where: SqlServerConnection) -> bool:
     """Whether the server is the TDS stand-in."""
     connection = connect(where)
@@ -144,6 +161,19 @@ def _answers(connection: Any) -> bool:
         return bool(connection.execute("SELECT 1").fetchone()[0] == 1)
     except pyodbc.Error:
         return False
+
+
+def get_ready() -> None:
+    """Before anything is asked of the product: the server runs, and what it does not understand is handled.
+
+    Raises pytest's skip when there is no server.
+    """
+    lack = missing()
+    if lack is not None:
+        pytest.skip(lack)
+    start()
+    if is_standin(login()):
+        use_standin()
 
 
 def use_standin() -> None:

@@ -97,16 +97,7 @@ def test_the_command_reads_an_airflow_connection(
     """As an administrator runs it; the password is in no output."""
     lab.run("DELETE FROM [dpone].[installation]")
     where = lab.where
-    connection = {
-        "conn_type": "mssql",
-        "host": where.server,
-        "port": where.port,
-        "login": where.user,
-        "password": where.password,
-        "schema": where.database,
-        "extra": {"trust_server_certificate": where.trust_server_certificate},
-    }
-    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(connection))
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", server.airflow_connection(where))
     assert main(["target", "init", "--target", "warehouse"]) == 0
     out, err = capsys.readouterr()
     said = json.loads(out.splitlines()[-1])

@@ -82,12 +82,7 @@ class Place:
 
 
 def place_of(*, creating: bool) -> Iterator[Place]:
-    lack = server.missing()
-    if lack is not None:
-        pytest.skip(lack)
-    server.start()
-    if server.is_standin(server.login()):
-        server.use_standin()
+    server.get_ready()
     made = Place(creating=creating)
     yield made
     made.drop()

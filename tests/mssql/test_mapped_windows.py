@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from airflow_dpone.target_sqlserver.target import SqlServerTarget
 from tests.mssql.dags.mapped import WINDOWS
-from tests.mssql.server import OwnDatabase
+from tests.mssql.server import OwnDatabase, airflow_connection
 from tests.standalone.airflow_server import Standalone
 from tests.standalone.world import Home
 
@@ -25,18 +24,7 @@ TABLE = """CREATE TABLE [sales].[orders] (id bigint NOT NULL, ordered datetime2(
 def airflow(tmp_path: Path, database: OwnDatabase) -> Iterator[Standalone]:
     """With the connection ``warehouse`` in its environment."""
     server = Standalone(tmp_path / "airflow", dags=Path(__file__).parent / "dags")
-    where = database.where
-    extra = {"trust_server_certificate": where.trust_server_certificate, "driver": where.driver}
-    stored = {
-        "conn_type": "mssql",
-        "host": where.server,
-        "port": where.port,
-        "schema": where.database,
-        "login": where.user,
-        "password": where.password,
-        "extra": {name: value for name, value in extra.items() if value},
-    }
-    server.environment["AIRFLOW_CONN_WAREHOUSE"] = json.dumps(stored)
+    server.environment["AIRFLOW_CONN_WAREHOUSE"] = airflow_connection(database.where)
     try:
         server.start()
         yield server

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from airflow_dpone.errors import ConfigurationError
 from airflow_dpone.sensors import CustodyClearSensor, WindowDeliveredSensor
 from tests.fakes.world import DAY, HOST, NEXT_DAY, TABLE
 from tests.mssql.lab import MssqlLab
+from tests.mssql.server import airflow_connection
 from tests.mssql.world import MssqlWorld
 
 
@@ -21,17 +21,7 @@ from tests.mssql.world import MssqlWorld
 def world(tmp_path: Path, mssql_lab: MssqlLab, monkeypatch: pytest.MonkeyPatch) -> MssqlWorld:
     """A delivered day, and the connection `warehouse`."""
     made = MssqlWorld.on(tmp_path / "world", mssql_lab)
-    where = made.where
-    connection = {
-        "conn_type": "mssql",
-        "host": where.server,
-        "port": where.port,
-        "login": where.user,
-        "password": where.password,
-        "schema": where.database,
-        "extra": {"trust_server_certificate": where.trust_server_certificate},
-    }
-    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(connection))
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", airflow_connection(made.where))
     return made
 
 

@@ -200,6 +200,8 @@ def test_what_route_and_window_say_together_is_checked_before_anything_opens(tmp
 
 def test_what_only_a_server_needs_is_refused_for_an_embedded_target() -> None:
     """``target init`` says that there is nothing to do, not that the address of a server is wrong."""
-    with pytest.raises(ConfigurationError, match="is an embedded target, which needs neither") as raised:
+    with pytest.raises(
+        ConfigurationError, match="is an embedded target: there is nothing to prepare"
+    ) as raised:
         wiring.sql_server("duckdb:///warehouse.duckdb")
     assert [problem.where for problem in raised.value.problems] == ["target"]

@@ -158,6 +158,26 @@ def test_a_plan_names_what_is_let_through(guarded: World) -> None:
     assert any("options.allow_triggers" in warning and "late" in warning for warning in plan.warnings)
 
 
+def test_a_plan_shows_the_hash_of_the_after_image(world: World) -> None:
+    shown = {
+        proves: set(preview(world.source, world.target, world.target, route, DAY).statements)
+        for proves in (False, True)
+        for route in [world.route(options=Options(after_image_digest=proves))]
+    }
+    assert shown[True] - shown[False] == {"hash_window"}
+
+
+def test_a_plan_refuses_what_a_delivery_refuses(world: World) -> None:
+    """A misspelt window column is not another route of a target that is owned."""
+    world.deliver()
+    route = world.route(window_column="att")
+    plan = preview(world.source, world.target, world.target, route, DAY)
+    with pytest.raises(ConfigurationError) as raised:
+        world.deliver(requester("other"), route=route)
+    assert list(plan.refusals) == list(raised.value.problems)
+    assert "dpone.target.owned_by_other_route" not in {problem.code for problem in plan.refusals}
+
+
 # ---- columns that nothing feeds ---------------------------------------------------------------------------
 
 
