@@ -251,7 +251,7 @@ def test_a_connection_that_is_wrong_fails_at_once_and_says_how(
     connect(monkeypatch, server, "shop_odd", extra={"compres": True, "alt_hosts": "b:9000"}, host="a,b")
     connect(monkeypatch, server, "shop_wrong_password", password="hunter3")
     for name, said in (
-        ("no_such_connection", "Airflow has no connection 'no_such_connection' here"),
+        ("no_such_connection", "Airflow has no connection 'no_such_connection'; make it with"),
         ("shop_odd", "compres: is not known; there are secure"),
         ("shop_wrong_password", "dpone.source.access"),
     ):
