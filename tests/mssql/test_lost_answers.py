@@ -63,9 +63,14 @@ def test_a_lost_answer_is_found_by_the_probe(
     assert lab.count_receipts() == 1
 
 
-def test_a_lost_request_is_not_effective(lab: MssqlLab, delivery: Delivery, way: Way, at_batch: Any) -> None:
-    """Scenario 6: cut before it reached the server. The old fence stays useless, a new one works."""
+@pytest.mark.parametrize("arrived", ["nothing", "half of it"])
+def test_a_lost_request_is_not_effective(
+    lab: MssqlLab, delivery: Delivery, way: Way, at_batch: Any, arrived: str
+) -> None:
+    """Scenario 6: cut before it reached the server, or in the middle. The old fence stays useless, a new one
+    works."""
     request = delivery.request(delivery.prepare(NEW), NEW)
+    way.lets_half_through = arrived != "nothing"
     at_batch(way.requests.clear)
     with LabTarget(way.where) as slow:
         sent = in_background(lambda: slow.publish(request))

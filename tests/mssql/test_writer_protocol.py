@@ -7,10 +7,12 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
+import pyodbc
 import pytest
 
 from airflow_dpone.errors import DponeError
 from airflow_dpone.target_sqlserver.quoting import quoted
+from airflow_dpone.target_sqlserver.session import Session
 from airflow_dpone.wire.types import resolve
 from tests.contract.target_cases import Column, batch_of, layout_of, sum_of
 from tests.crash.test_kill_matrix_fakes import EXPECTED, HIGHER_TRY, problems_after
@@ -71,12 +73,51 @@ def _add_a_row(lab: MssqlLab, name: str) -> None:
     lab.run(f"INSERT INTO {path} SELECT TOP (1) * FROM {path}")
 
 
+def _try_to_add_a_row(lab: MssqlLab, name: str) -> str:
+    second = lab.second_connection()
+    try:
+        second.execute("SET LOCK_TIMEOUT 1000")
+        path = f"[dpone_stage].{quoted(name)}"
+        second.execute(f"INSERT INTO {path} SELECT TOP (1) * FROM {path} WITH (NOLOCK)")
+    except pyodbc.Error as error:
+        return "blocked" if "1222" in str(error) else str(error)
+    finally:
+        second.close()
+    return "in"
+
+
 def test_a_row_of_somebody_else_before_the_judgement_is_an_overflow(stage: Stage) -> None:  # noqa: F811
     """[B6] The lock says that the writer has gone, not that nobody else wrote."""
     assert ended(stage.write(iter([BATCH]))) == ("success", "")
     _add_a_row(stage.lab, stage.ref.name)
     seen = stage.verify(len(NEW))
     assert (seen.overflow, seen.proves(sum_of(NEW, LAYOUT))) == (True, False)
+
+
+def test_a_row_of_somebody_else_during_the_judgement_waits_for_it_and_is_not_published(
+    world: MssqlWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[B6] The table is locked until the verdict is committed; after it, the row is found by what follows.
+
+    The stand-in ignores the hint that locks: there the row goes in at once, unseen by the count before it.
+    """
+    execute, tried = Session.execute, []
+
+    def judged(session: Session, text: str, *parameters: object) -> None:
+        if not tried and "sp_updateextendedproperty" in text and "state=sealed" in str(parameters[-1]):
+            (raw,) = (name for name in world.stages() if name in text)
+            tried.append(_try_to_add_a_row(world.lab, raw))
+        execute(session, text, *parameters)
+
+    monkeypatch.setattr(Session, "execute", judged)
+    with pytest.raises(DponeError) as raised:
+        world.deliver()
+    assert tried == ["in" if world.lab.is_standin else "blocked"]
+    assert raised.value.state_after in ("FAILED", "STAGED"), raised.value
+    assert as_set(world.rows()) == as_set(INSIDE_AND_OUT)
+    assert world.receipts() == []
+    assert world.deliver().state == "COMPLETED"
+    assert as_set(world.rows()) == EXPECTED
 
 
 def test_a_row_of_somebody_else_after_the_judgement_is_not_published(world: MssqlWorld) -> None:
