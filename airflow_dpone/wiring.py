@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from airflow_dpone.connections import AirflowConnection
     from airflow_dpone.delivery.cancel import Cancel
     from airflow_dpone.delivery.deliver import Done
+    from airflow_dpone.delivery.lost_writers import SessionsPort
     from airflow_dpone.delivery.ports import (
         JournalPort,
         Observer,
@@ -179,7 +180,7 @@ class open_ports:  # noqa: N801 - used as a function
         source = _source(self._route.source, self._route.options)
         target, writer = _target_and_writer(self._route)
         with ExitStack() as stack:
-            journal = stack.enter_context(_open_journal(self._places))
+            journal = stack.enter_context(_open_journal(self._places.journal, self._places.host_id))
             spool = stack.enter_context(_open_spool(self._places))
             self._stack = stack.pop_all()
         clock = SystemClock()
@@ -209,8 +210,24 @@ def open_recovery(target: str, places: Places) -> Iterator[RecoveryPorts]:
     from airflow_dpone.delivery.ports import RecoveryPorts
 
     opened = _target(_checked(target))
-    with _open_journal(places) as journal, _open_spool(places) as spool:
+    with _open_journal(places.journal, places.host_id) as journal, _open_spool(places) as spool:
         yield RecoveryPorts(spool=spool, target=opened, journal=journal, clock=SystemClock())
+
+
+@contextmanager
+def open_writer_search(
+    target: str, journal: JournalAddress, host_id: str | None
+) -> Iterator[tuple[JournalPort, SessionsPort]]:
+    """The open journal and the closed target of ``recovery writer``, which needs no spool.
+
+    Raises ConfigurationError, also for an embedded target, or JournalError as a delivery does.
+    """
+    from airflow_dpone.target_sqlserver.target import SqlServerTarget
+
+    none = "is an embedded target: its writers have no sessions, each ends with the process of its task"
+    where = sql_server(_checked(target), none)
+    with _open_journal(journal, host_id) as opened:
+        yield opened, SqlServerTarget(where)
 
 
 def default_spool() -> str:
@@ -284,15 +301,18 @@ def _source(source: str, options: Options, connection: AirflowConnection | None 
     return ServerSource(ServerAddress.of_connection(connection), admission=admission)
 
 
-def sql_server(target: str) -> SqlServerConnection:
+NO_SERVER = "is an embedded target: there is nothing to prepare or to grant, its first delivery does that"
+
+
+def sql_server(target: str, if_embedded: str = NO_SERVER) -> SqlServerConnection:
     """The SQL Server database that a URI or an Airflow connection id names. Opens nothing.
 
+    :param if_embedded: why an embedded target is refused.
     :raises ConfigurationError: every problem of it.
     """
     path, connection = _embedded_path("target", target, "duckdb")
     if path is not None:
-        text = "is an embedded target: there is nothing to prepare or to grant, its first delivery does that"
-        raise ConfigurationError.of([Problem("dpone.config.field", "target", text)])
+        raise ConfigurationError.of([Problem("dpone.config.field", "target", if_embedded)])
     return _sql_server(target, connection)
 
 
@@ -360,10 +380,10 @@ def _target_and_writer(route: Route) -> tuple[TargetPort, WriterPort]:
     return SqlServerTarget(where), TdsWriter(where)
 
 
-def _open_journal(places: Places) -> JournalPort:
+def _open_journal(journal: str | Path | JournalAddress, host_id: str | None) -> JournalPort:
     from airflow_dpone.journal.store import open_journal
 
-    return open_journal(places.journal, host=places.host_id)
+    return open_journal(journal, host=host_id)
 
 
 def _open_spool(places: Places) -> SpoolPort:

@@ -21,6 +21,7 @@ from airflow_dpone.bulk_writer import messages
 from airflow_dpone.bulk_writer.messages import Kind
 from airflow_dpone.bulk_writer.tds_write import Rows, Write
 from airflow_dpone.target_sqlserver.connection import SqlServerConnection
+from airflow_dpone.target_sqlserver.session_statements import WRITER_PROGRAM
 from airflow_dpone.wire.child_process import end_with
 
 _READ_BYTES = 1 << 20
@@ -45,7 +46,7 @@ def core_options(where: SqlServerConnection) -> dict[str, Any]:
         "connect_retry_count": 0,
         **_KEEP_ALIVE_MS,
         "application_intent": "ReadWrite",
-        "application_name": "airflow-dpone writer",
+        "application_name": WRITER_PROGRAM,
     }
 
 

@@ -1,4 +1,4 @@
-"""``recovery adopt-target`` and ``recovery retire``: the ways out that a person decides."""
+"""``recovery adopt-target``, ``retire`` and ``writer``: the ways out that a person decides."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from airflow_dpone.cli.db import add_journal, address_of
 
 if TYPE_CHECKING:
     from airflow_dpone.call_checks import Places
+    from airflow_dpone.delivery.lost_writers import LostWriter, WriterSearch
     from airflow_dpone.delivery.recovery import Recovery
 
 
@@ -39,6 +40,53 @@ def run_retire(chosen: argparse.Namespace) -> Answer:
     with open_recovery(chosen.target, _places(chosen)) as ports:
         done = retire(ports, chosen.delivery, target_lost=chosen.target_lost, dry_run=not chosen.yes)
     return _told(done, f"The delivery no longer owns {_name(done)}.")
+
+
+def run_writer(chosen: argparse.Namespace) -> Answer:
+    """``recovery writer``."""
+    from airflow_dpone import airflow_config
+    from airflow_dpone.delivery.lost_writers import end_writers, find_writers
+    from airflow_dpone.wiring import open_writer_search
+
+    if chosen.yes and not chosen.allow_kill:
+        chosen.wrong_usage("--yes is about --allow-kill: without that the command only looks")
+    host_id = chosen.host_id or airflow_config.host_id()
+    with open_writer_search(chosen.target, address_of(chosen), host_id) as (journal, target):
+        search = (end_writers if chosen.yes else find_writers)(journal, target, chosen.delivery)
+    for writer in search.writers:
+        print(_session(writer), file=sys.stderr)
+    print(_advice(search, allow_kill=chosen.allow_kill), file=sys.stderr)
+    return (0 if all(writer.ended for writer in search.writers) else 1), search.to_json()
+
+
+def _session(writer: LostWriter) -> str:
+    one = writer.session
+    return (
+        f"Staging table {writer.stage_name} (chunk {writer.ordinal}, {writer.attempt}):\n"
+        f"  session {one.session_id}, login_time {one.login_time}, {one.status}, of {one.program_name} as "
+        f"{one.login_name} on {one.host_name}\n"
+        f"  context_info 0x{one.context_info.rstrip('0').ljust(64, '0')} (zeros may follow)\n"
+        f"  {one.kill}"
+    )
+
+
+def _advice(search: WriterSearch, *, allow_kill: bool) -> str:
+    if search.login is None:
+        return "Every writer of the delivery is known to have ended: no session was looked for."
+    if not search.writers:
+        return (
+            f"None of {search.in_doubt} writer(s) in doubt has a session on the server: clear the task, "
+            "which judges what they wrote."
+        )
+    if search.writers[0].ended:
+        return "Ended. Clear the task: it waits until the server has undone what they wrote, and goes on."
+    right = "has" if search.may_end else "does not have"
+    repeat = "Repeat the command with --yes" if allow_kill else "Repeat the command with --allow-kill --yes"
+    return (
+        f"Nothing was ended. KILL needs ALTER ANY CONNECTION, which {search.login} {right}. Be sure that the "
+        f"process that wrote is gone. {repeat} to end exactly these sessions, or let an administrator run "
+        "the KILL while session_id, login_time, context_info and program are still the same."
+    )
 
 
 def _told(done: Recovery, success: str) -> Answer:
@@ -76,7 +124,7 @@ def _places(chosen: argparse.Namespace) -> Places:
     return Places(address_of(chosen), spool, chosen.host_id or airflow_config.host_id(), chosen.spool_conn_id)
 
 
-def _add_places(command: argparse.ArgumentParser) -> None:
+def _add_journal_and_target(command: argparse.ArgumentParser) -> None:
     add_journal(command)
     command.add_argument(
         "--target",
@@ -85,13 +133,23 @@ def _add_places(command: argparse.ArgumentParser) -> None:
         help="the target: its URI, or the id of its Airflow connection",
     )
     command.add_argument(
-        "--spool", metavar="PATH_OR_URL", help="the deliveries' spool; default: [dpone] spool_path"
-    )
-    command.add_argument("--spool-conn-id", metavar="ID", help="Airflow connection of a spool's URL")
-    command.add_argument(
         "--host-id", metavar="ID", help="this machine, as for the deliveries; default: [dpone] host_id"
     )
     command.add_argument("--yes", action="store_true", help="do it; without, only say what would be done")
+
+
+def _add_delivery(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--delivery", required=True, metavar="KEY", help="its invocation_key (dpone_invocation, or an error)"
+    )
+
+
+def _add_places(command: argparse.ArgumentParser) -> None:
+    _add_journal_and_target(command)
+    command.add_argument(
+        "--spool", metavar="PATH_OR_URL", help="the deliveries' spool; default: [dpone] spool_path"
+    )
+    command.add_argument("--spool-conn-id", metavar="ID", help="Airflow connection of a spool's URL")
 
 
 def _add_adopt(command: argparse.ArgumentParser) -> None:
@@ -103,14 +161,21 @@ def _add_adopt(command: argparse.ArgumentParser) -> None:
 
 def _add_retire(command: argparse.ArgumentParser) -> None:
     _add_places(command)
-    command.add_argument(
-        "--delivery", required=True, metavar="KEY", help="its invocation_key (dpone_invocation, or an error)"
-    )
+    _add_delivery(command)
     command.add_argument(
         "--target-lost",
         action="store_true",
         help="the database is the right one although the table or its dpone schema is gone",
     )
+
+
+def _add_writer(command: argparse.ArgumentParser) -> None:
+    _add_journal_and_target(command)
+    _add_delivery(command)
+    command.add_argument(
+        "--allow-kill", action="store_true", help="with --yes: end each session that is still exactly the one"
+    )
+    command.set_defaults(wrong_usage=command.error)
 
 
 GROUP = Group(
@@ -134,6 +199,17 @@ GROUP = Group(
             "out to be effective is kept. Exit codes as of adopt-target.",
             _add_retire,
             run_retire,
+        ),
+        Command(
+            "writer",
+            "show the server's sessions of writers that should be gone, and end them",
+            "Show each session of SQL Server that still holds a staging table of the delivery although its "
+            "writer should be gone, with the KILL that ends it; changes nothing. With --allow-kill --yes end "
+            "each that still has the same session_id, login_time, context_info and program, compared in the "
+            "batch that ends it. Exit code: 0 no session is there, or all were ended; 1 a session is there; "
+            "2 refused, wrong usage, or not reached.",
+            _add_writer,
+            run_writer,
         ),
     ),
 )

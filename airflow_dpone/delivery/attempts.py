@@ -14,6 +14,7 @@ from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.cancel import Cancel
 from airflow_dpone.delivery.history import Attempt, advanced
 from airflow_dpone.delivery.leased_run import LeasedRun
+from airflow_dpone.delivery.lost_writers import COMMAND, WRITER_LIVES, command_line
 from airflow_dpone.delivery.ports import Deadline
 from airflow_dpone.delivery.run import DeliveryRun
 from airflow_dpone.delivery.states import AttemptEvent, DeliveryEvent, DiagnosticCode, may_continue
@@ -21,7 +22,6 @@ from airflow_dpone.errors import DponeError, Incident, TargetBusy
 
 log = logging.getLogger(__name__)
 A = AttemptEvent
-WRITER_LIVES = "dpone.target.writer_lives"
 
 
 def new_attempt(run: DeliveryRun, chunk: r.SealedChunk) -> Attempt:
@@ -107,7 +107,11 @@ def settle_or_abandon(run: DeliveryRun, attempt: Attempt) -> Attempt:
     except TargetBusy as busy:
         if busy.code != WRITER_LIVES or run.deadline.remaining_sec() <= 0:
             raise
-        log.warning("%s It is left behind, and the chunk is written anew.", busy.message)
+        log.warning(
+            "%s It is left behind, and the chunk is written anew. The session: %s",
+            busy.message,
+            command_line(run.chain.invocation_key),
+        )
     last, said = _now(run, attempt), {"attempt_id": attempt.attempt_id, "reason": WRITER_LIVES}
     unknown = advanced(last, A.UNKNOWN, observation=_coded(last, WRITER_LIVES))
     run.record(*([] if last.event is A.UNKNOWN else [unknown]), (DeliveryEvent.ATTEMPT_ABANDONED, said))
@@ -127,6 +131,11 @@ def settle(run: LeasedRun, attempt: Attempt) -> Attempt:
     """
     try:
         return _settle(run, attempt)
+    except TargetBusy as busy:
+        if busy.code == WRITER_LIVES:
+            named = command_line(run.chain.invocation_key)
+            busy.next_action = busy.next_action.replace(COMMAND, named)
+        raise
     except Incident:
         last = _now(run, attempt)
         if may_continue(last.event, A.INCIDENT_RETAINED):

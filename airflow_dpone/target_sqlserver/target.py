@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 
 from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.lost_writers import WriterSession, WriterSessions
 from airflow_dpone.delivery.ports import Deadline
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import ConfigurationError, Problem
@@ -24,6 +25,7 @@ from airflow_dpone.target_sqlserver import (
     publication,
     stages,
     table_creation,
+    writer_sessions,
 )
 from airflow_dpone.target_sqlserver import statements as sql
 from airflow_dpone.target_sqlserver.connection import SqlServerConnection
@@ -288,6 +290,16 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
         """By name, object id and mark."""
         with self._transaction("dropping a staging table") as session:
             return stages.drop(session, stage, self.schemas)
+
+    def writer_sessions(self) -> WriterSessions:
+        """Sessions of bulk writers on the whole server."""
+        with self._session("looking for writers' sessions") as session:
+            return writer_sessions.find(session)
+
+    def end_writer(self, session: WriterSession) -> None:
+        """KILL, of exactly the session that was seen."""
+        with self._session("ending a writer's session") as own:
+            writer_sessions.end(own, session)
 
     # ---- publication ------------------------------------------------------------------------------
 

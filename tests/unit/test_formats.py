@@ -64,6 +64,7 @@ from airflow_dpone.wire.sealed import read_sealed
 from airflow_dpone.wire.sql_type import FRAMING
 from airflow_dpone.wire.types import LAYOUT_NAME, TypePair, WireColumn, WireLayout, framing_as_data
 from airflow_dpone.wiring import deliver, plan
+from tests.fakes.world import HOST, World
 from tests.golden import stories
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden"
@@ -679,6 +680,7 @@ def _calls(folder: Path) -> Iterator[Json]:
         ("half a pair", ["types", "--source", "Int64"]),
         *_recovery_calls(folder, new),
         *_target_calls(),
+        *_writer_calls(folder),
     ]
     for found, arguments in calls:
         code, said = _run(arguments)
@@ -727,6 +729,17 @@ def _target_calls() -> Iterator[tuple[str, list[str]]]:
     yield "a login that is not supported", ["target", "init", "--target", "mssql://sql.example/dwh"]
     grants = ["target", "permissions", *place, "--user", "loader", "--target-table", "shop", "orders"]
     yield "the GRANTs of a login", grants
+
+
+def _writer_calls(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """What needs no server: the journal is asked first, and whether any writer is in doubt."""
+    world = World.create(folder / "delivered")
+    world.deliver()
+    asked = ["recovery", "writer", "--journal", str(world.journal_path), "--host-id", HOST, "--delivery"]
+    key, server = world.invocation().invocation_key, ["--target", "mssql://loader@sql.example/dwh"]
+    yield "an embedded target", [*asked, key, "--target", "duckdb:///data/warehouse.duckdb"]
+    yield "a delivery that is not there", [*asked, "0" * 64, *server]
+    yield "a delivery whose writers have all ended", [*asked, key, *server]
 
 
 def _run(arguments: list[str]) -> tuple[int | str | None, Json]:

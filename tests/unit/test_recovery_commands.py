@@ -1,18 +1,24 @@
-"""``python -m airflow_dpone recovery ...`` on a DuckDB target: what is said and done, and the exit code."""
+"""``python -m airflow_dpone recovery ...``: what is said and done, and the exit code."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_dpone.cli.arguments import main
+from airflow_dpone.errors import TargetBusy
 from airflow_dpone.journal.migrate import migrate
 from airflow_dpone.target_embedded.target import EmbeddedTarget
 from tests.fakes.embedded_shop import Shop
-from tests.fakes.world import HOST, SCHEMA, TABLE
+from tests.fakes.sessions import FakeSessions, session_of
+from tests.fakes.world import HOST, SCHEMA, TABLE, World
+from tests.unit.delivery.test_abandoned_attempts import lives_to_the_end
+from tests.unit.delivery.test_lost_writers import tokens
 
 
 class Died(BaseException):
@@ -99,3 +105,72 @@ def test_another_database_is_not_taken_for_the_target(
     assert (code, said["code"]) == (2, "dpone.recovery.target_unknown")
     shop.path = mine
     assert run(shop, capsys, "retire", "--delivery", key, "--yes")[0] == 0
+
+
+# ---- writer ------------------------------------------------------------------------------------------------
+
+
+def test_writer_shows_ends_and_says_what_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """[B5] Without the flag nothing is ended; with it only after --yes."""
+    world = World.create(tmp_path / "world")
+    lives_to_the_end(world)
+    with pytest.raises(TargetBusy):
+        world.deliver()
+    sessions = FakeSessions(world)
+    sessions.found = [session_of(token) for token in tokens(world).values()]
+
+    @contextmanager
+    def opened(*named: Any) -> Iterator[Any]:
+        with world.open_journal() as journal:
+            yield journal, sessions
+
+    monkeypatch.setattr("airflow_dpone.wiring.open_writer_search", opened)
+    where = ["--journal", str(world.journal_path), "--target", "mssql://loader@sql.example/dwh"]
+    asked = ["recovery", "writer", *where, "--delivery", world.invocation().invocation_key]
+
+    def call(*more: str) -> tuple[int, dict[str, Any], str]:
+        code = main([*asked, *more])
+        out, err = capsys.readouterr()
+        return code, json.loads(out.splitlines()[-1]), err
+
+    code, said, err = call()
+    assert (code, len(said["writers"]), sessions.ended) == (1, 1, [])
+    session = said["writers"][0]["session"]
+    for part in ("session 57", session["login_time"], "worker-3", "KILL 57;", "ALTER ANY CONNECTION"):
+        assert part in err
+    assert f"context_info 0x{session['context_info'][:64]} " in err
+    assert "Repeat the command with --allow-kill --yes" in err
+    code, said, err = call("--allow-kill")
+    assert (code, sessions.ended) == (1, [])
+    assert "Repeat the command with --yes" in err
+    code, said, err = call("--allow-kill", "--yes")
+    assert (code, said["writers"][0]["ended"], sessions.ended) == (0, True, [57])
+    assert "Clear the task" in err
+    code, said, err = call("--allow-kill", "--yes")
+    assert (code, said["in_doubt"], said["writers"]) == (0, 1, [])
+    assert "clear the task" in err
+    world.deliver()
+    code, said, err = call()
+    assert (code, said["in_doubt"]) == (0, 0)
+    assert "no session was looked for" in err
+
+
+def test_yes_alone_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["recovery", "writer", "--target", "mssql://loader@h/dwh", "--delivery", "0" * 64, "--yes"])
+    assert ended.value.code == 2
+    assert "--allow-kill" in capsys.readouterr().err
+
+
+def test_an_embedded_target_has_no_sessions_of_writers(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """[B5] Its writers end with their task's process; the target is not opened."""
+    key = unfinished(shop, "publish")
+    places = ["--journal", str(shop.world.journal_path), "--host-id", HOST]
+    code = main(["recovery", "writer", *places, "--target", f"duckdb://{shop.path}", "--delivery", key])
+    out, err = capsys.readouterr()
+    assert (code, json.loads(out.splitlines()[-1])["code"]) == (2, "dpone.config.field")
+    assert "its writers have no sessions" in err

@@ -16,6 +16,7 @@ from airflow_dpone.target_sqlserver import (
     installation_statements,
     parity,
     preflight_statements,
+    session_statements,
 )
 from airflow_dpone.target_sqlserver import publication_statements as batches
 from airflow_dpone.target_sqlserver import statements as sql
@@ -56,6 +57,8 @@ def texts() -> Mapping[str, str]:
     stage = SCHEMAS.stage_path("r_0001")
     return {
         "session": sql.session_settings(600_000) + sql.SESSION_FACTS,
+        "writer_sessions": session_statements.RIGHTS + session_statements.WRITERS,
+        "end_session": session_statements.end_session(57),
         "publication": batches.publication(published()),
         "publication_after_image": batches.publication(replace(published(), after_image=True)),
         "publication_full_refresh": batches.publication(published(None)),
