@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import states as s
 from airflow_dpone.delivery.history import History
+from airflow_dpone.delivery.lost_writers import WRITER_LIVES
 from airflow_dpone.delivery.states import RULES, DeliveryEvent, DeliveryState
 from airflow_dpone.errors import CATALOGUE
 from airflow_dpone.journal.delivery_view import DeliveryView
@@ -169,9 +171,10 @@ def _headline(view: DeliveryView, history: History, journal_conn_id: str) -> Hea
             "the same machine, else when the lease has ended."
         )
     command = ""
-    if state is S.INCIDENT:
+    way_out = _way_out(found, works)
+    if way_out:
         command = (
-            f"airflow dpone recovery retire --journal-conn-id {journal_conn_id} "
+            f"airflow dpone recovery {way_out} --journal-conn-id {journal_conn_id} "
             f"--target URI_OR_CONN_ID --delivery {found.invocation_key}"
         )
     meaning, target_shows = rule.meaning, _TARGET_SHOWS[state]
@@ -186,6 +189,14 @@ def _headline(view: DeliveryView, history: History, journal_conn_id: str) -> Hea
         command=command,
         worker=_worker(view, works),
     )
+
+
+def _way_out(found: jr.Invocation, works: bool) -> str:
+    """The recovery command that a person may need, or ''."""
+    if found.state is S.INCIDENT:
+        return "retire"
+    waits = found.last_error_code == WRITER_LIVES and found.state not in s.ENDED and not works
+    return "writer" if waits else ""
 
 
 def _tone(state: DeliveryState, works: bool) -> str:

@@ -9,10 +9,11 @@ import pytest
 
 from airflow_dpone.delivery.recovery import retire
 from airflow_dpone.delivery.states import RULES, DeliveryState
-from airflow_dpone.errors import CATALOGUE, Incident, QualityFailed
+from airflow_dpone.errors import CATALOGUE, Incident, QualityFailed, TargetBusy
 from airflow_dpone.settings import Quality
 from airflow_dpone.ui.delivery_page import MAX_CHUNKS, DeliveryPage, page_of
 from tests.fakes.world import NEXT_DAY, SCHEMA, TABLE, World, orders, requester
+from tests.unit.delivery.test_abandoned_attempts import lives_to_the_end
 from tests.unit.delivery.test_ownership import RETRY, stop_at
 
 
@@ -122,6 +123,20 @@ def test_an_incident_names_the_command_that_ends_it(world: World) -> None:
     assert (found.error.code, found.error.retry) == ("dpone.target.incarnation_gone", "")
     reserved = {fact.label: fact.value for fact in found.identifiers}["Target reserved"]
     assert reserved.startswith("for this delivery since ")
+
+
+def test_a_writer_that_lives_has_a_command_that_shows_its_session(world: World) -> None:
+    """[B5]"""
+    lives_to_the_end(world)
+    with pytest.raises(TargetBusy):
+        world.deliver()
+    found = page(world)
+    key = world.invocation().invocation_key
+    assert found.headline.state == "CHECKPOINTED"
+    assert found.headline.command.startswith("airflow dpone recovery writer --journal-conn-id audit ")
+    assert f"--delivery {key}" in found.headline.command
+    world.deliver()
+    assert page(world).headline.command == ""
 
 
 def test_a_failed_check_is_the_reason(world: World) -> None:
