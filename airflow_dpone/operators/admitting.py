@@ -56,12 +56,25 @@ class AdmittingOperator(DeliveryOperator):
     ) -> dict[str, Any]:
         """After the wait, whatever it came to: the target is asked again, since another delivery may have
         been faster."""
+        from airflow.sdk.exceptions import TaskDeferred
+
+        from airflow_dpone.operators import telling
         from airflow_dpone.triggers.polling import raise_failure
 
+        now = time.time()  # the wait ends here; what follows is work
+
         def go_on() -> dict[str, Any]:
-            raise_failure(event)
-            is_over = event is not None and event.get("status") == "timeout"
-            return self._work_or_wait(context, waiting_since, is_over=is_over)
+            waits = False
+            try:
+                raise_failure(event)
+                is_over = event is not None and event.get("status") == "timeout"
+                return self._work_or_wait(context, waiting_since, is_over=is_over)
+            except TaskDeferred:
+                waits = True
+                raise
+            finally:
+                if waiting_since is not None and not waits:
+                    telling.count_wait(now - waiting_since, self.dag_id)
 
         return self.reported(context, go_on)
 
@@ -92,20 +105,14 @@ class AdmittingOperator(DeliveryOperator):
         """:param waiting_since: unix time of this try's first wait, None before it. :param is_over: it has
         waited for as long as it may."""
         from airflow_dpone.errors import CustodyHeld
-        from airflow_dpone.operators import telling
 
-        waits = False
         try:
             return self.work(context)
         except CustodyHeld as held:
             since = time.time() if waiting_since is None else waiting_since
             if is_over or not self._may_wait(held, since):
                 raise
-            waits = True
             self._wait(held, since)
-        finally:
-            if waiting_since is not None and not waits:
-                telling.count_wait(time.time() - waiting_since, self.dag_id)
 
     def _may_wait(self, held: CustodyHeld, since: float) -> bool:
         """An incident ends by a person's decision only: nobody waits for it."""

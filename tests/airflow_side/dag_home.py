@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.conftest import AIRFLOW_HOME
 
 WHENEVER = datetime(2026, 3, 5, tzinfo=UTC)
@@ -105,6 +107,33 @@ def registered(home: Path, dag_file: Path, text: str) -> Iterator[None]:
     sync_bag_to_db(bag, "dags-folder", None)
     yield
     dag_file.unlink()
+
+
+def resume_like_the_triggerer(patch: pytest.MonkeyPatch) -> None:
+    """``dag.test`` forgets what a task has deferred with; from now on it hands that back, by Airflow's own
+    code, as a triggerer does."""
+    from airflow.models.trigger import handle_event_submit
+    from airflow.sdk._shared.module_loading import import_string
+    from airflow.sdk.definitions import dag
+    from airflow.sdk.execution_time.comms import DeferTask
+    from airflow.sdk.serde import deserialize
+    from airflow.utils.session import create_session
+
+    run_task = dag._run_task
+
+    def run(*, ti: Any, task: Any, run_triggerer: bool = False) -> Any:
+        while True:
+            done = run_task(ti=ti, task=task, run_triggerer=False)
+            if done is None or not isinstance(done.msg, DeferTask):
+                return done
+            trigger = import_string(done.msg.classpath)(**deserialize(done.msg.trigger_kwargs))
+            event = dag._run_inline_trigger(trigger, done.ti)
+            with create_session() as session:
+                ti.next_method, ti.next_kwargs = done.msg.next_method, done.msg.next_kwargs
+                handle_event_submit(event, task_instance=ti, session=session)
+                session.add(ti)
+
+    patch.setattr(dag, "_run_task", run)
 
 
 def states(run: Any) -> dict[str, str]:

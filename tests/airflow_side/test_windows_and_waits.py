@@ -1,22 +1,19 @@
-"""Operators inside Airflow: waiting for the target, windows that roll or are mapped, events and metrics."""
+"""Operators inside Airflow: waiting for the target, windows that roll or are mapped, and events."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_dpone import Requester, deliver
 from airflow_dpone.journal.store import open_journal
 from airflow_dpone.operators import admitting
 from tests.airflow_side.dag_home import DagHome, dag_home, states, xcom
+from tests.airflow_side.other_delivery import Holder
 from tests.crash import embedded_world
 
 pytestmark = pytest.mark.timeout(600)  # a busy machine takes a minute for Airflow's first task
@@ -58,42 +55,12 @@ with DAG("plain_cron", schedule="0 0 * * *"):
 """
 
 
-_numbers = count(1)
-
-
-class Died(BaseException):
-    """Stands for a killed worker."""
-
-
 @pytest.fixture(scope="module")
 def dags(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DagHome]:
     """All DAGs of this file."""
     with dag_home(tmp_path_factory.mktemp("waits"), "windows_and_waits", DAGS) as found:
         embedded_world.in_warehouse(found.home, "CREATE TABLE sales.orders_too AS FROM sales.orders LIMIT 0")
         yield found
-
-
-class Holder:
-    """Another delivery, which takes the target and dies; :meth:`finish` brings it to its end."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.who = Requester("elsewhere", f"run-{next(_numbers)}", "load", ti_id="1")
-        with suppress(Died):
-            self._call(die=True)
-
-    def finish(self) -> None:
-        """The target is free afterwards."""
-        self._call(die=False)
-
-    def _call(self, *, die: bool) -> None:
-        def observe(point: str) -> None:
-            if point == "before_source_read" and die:
-                raise Died
-
-        places: dict[str, Any] = {"journal": self.home / "journal.db", "spool": self.home / "spool"}
-        route = embedded_world.route(self.home)
-        deliver(route, embedded_world.WINDOW, requester=self.who, observer=observe, **places)
 
 
 @pytest.fixture
@@ -204,44 +171,6 @@ def test_each_asset_of_outlets_gets_the_ids_and_a_clear_says_it_again(dags: DagH
     assert {(extra["already"], extra["receipt_sha256"]) for _, extra in again[2:]} == {
         (True, result["receipt_sha256"])
     }
-
-
-class Recorder:
-    """A backend of Airflow's metrics that keeps them."""
-
-    def __init__(self) -> None:
-        self.counted: dict[str, float] = {}
-        self.timed: set[str] = set()
-
-    def incr(self, stat: str, count: int = 1, **_: Any) -> None:
-        self.counted[stat] = self.counted.get(stat, 0) + count
-
-    def timing(self, stat: str, dt: Any, **_: Any) -> None:
-        self.timed.add(stat)
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: None
-
-
-@pytest.fixture
-def metrics() -> Iterator[Recorder]:
-    """What is reported to Airflow's own metrics."""
-    from airflow.sdk._shared.observability.metrics import stats
-
-    recorder = Recorder()
-    kept = (stats._factory, stats._export_legacy_names)
-    stats.initialize(factory=lambda: recorder, export_legacy_names=False)
-    yield recorder
-    stats.initialize(factory=kept[0] or stats.NoStatsLogger, export_legacy_names=kept[1])
-
-
-def test_metrics_count_rows_bytes_and_the_time_of_each_phase(dags: DagHome, metrics: Recorder) -> None:
-    run = dags.run("telling", datetime(2026, 3, 4, tzinfo=UTC))
-    result = xcom(run, "orders.checkpoint")
-    ours = {name: value for name, value in metrics.counted.items() if name.startswith("dpone.")}
-    assert ours == {"dpone.deliveries": 1, "dpone.rows": result["rows"], "dpone.bytes": result["bytes"]}
-    phases = {"admit", "extract", "stage", "verify", "publish", "evidence", "checkpoint"}
-    assert {f"dpone.phase.{phase}" for phase in phases} <= metrics.timed
 
 
 def test_a_plain_cron_string_is_refused_with_the_timetable_that_is_needed(dags: DagHome) -> None:
