@@ -56,6 +56,7 @@ class Asked(TypedDict, total=False):
     lease_ttl_sec: float
     lease_wait_sec: float
     cancel: Cancel
+    first_ti_id: str
 
 
 def deliver(
@@ -137,8 +138,8 @@ def run_phases(
     from airflow_dpone.delivery.standing import not_admitted, stored_window
 
     with open_ports(route, places) as ports:
-        keeps = keep_window or window is None
-        stored = stored_window(ports.journal, requester, window) if keeps else None
+        keeps, first = keep_window or window is None, asked.get("first_ti_id", "")
+        stored = stored_window(ports.journal, requester, window, first) if keeps else None
         chosen = stored or window
         if chosen is None:
             raise not_admitted(requester, None)

@@ -22,8 +22,8 @@ def finished_result(run: DeliveryRun) -> r.DeliveryResult | None:
 
     A call that may not open a generation has nothing to do once the newest one is finished.
     A clear of a finished task changes Airflow's ``max_tries``; a deleted and re-created run starts at try 1
-    again with another task instance id. Everything else (a worker that died after completion) gets the
-    finished result.
+    again with another task instance id, and remembers a first try that is younger than the one that finished.
+    Everything else (a worker that died after completion) gets the finished result.
     """
     requester = run.requester
     newest = run.ports.journal.newest_invocation(requester.delivery_key)
@@ -31,7 +31,7 @@ def finished_result(run: DeliveryRun) -> r.DeliveryResult | None:
         return None
     if run.request.may_open:
         task = run.ports.journal.task(requester.delivery_key, requester.task_id)
-        if task is None or _was_cleared(task, requester):
+        if task is None or why_again(task, requester, run.request.first_ti_id):
             return None
     history = History.of(newest.invocation_key, run.ports.journal.events(newest.invocation_key))
     stored = r.DeliveryResult.from_json(history.required(S.COMPLETED)["result"])
@@ -61,23 +61,37 @@ def _differ_by_case(asked: tuple[str, str], stored: tuple[str, str]) -> bool:
     return asked != stored and [name.casefold() for name in asked] == [name.casefold() for name in stored]
 
 
-def _was_cleared(task: jr.TaskRecord, requester: r.Requester) -> bool:
-    return requester.max_tries != task.max_tries or is_of_another_run(task, requester)
+def why_again(task: jr.TaskRecord, requester: r.Requester, first_ti_id: str = "") -> str | None:
+    """What a person did since the task said this, None when it was a retry."""
+    if is_of_another_run(task, requester, first_ti_id):
+        return "its run was deleted and made anew"
+    return "the task was cleared" if requester.max_tries != task.max_tries else None
 
 
-def is_of_another_run(task: jr.TaskRecord, requester: r.Requester) -> bool:
-    """Whether the run was deleted and made anew since the task said this: its tries begin at 1 again."""
+def is_of_another_run(task: jr.TaskRecord, requester: r.Requester, first_ti_id: str = "") -> bool:
+    """Whether the run was deleted and made anew since the task said this.
+
+    Its tries begin at 1 again; and no try of a run is older than its first one.
+    """
+    if first_ti_id and _are_in_order(task.ti_id, first_ti_id):
+        return True
     return requester.try_number <= task.try_number and _is_newer(requester.ti_id, task.ti_id)
 
 
 def _is_newer(ti_id: str, recorded: str) -> bool:
-    """Airflow's task instance ids are UUIDs of version 7, ordered by time: an earlier try that wakes up late
-    has a smaller one. Other ids only tell whether they differ."""
+    """An earlier try that wakes up late has a smaller id. Ids that have no order only tell whether they
+    differ."""
+    in_order = _are_in_order(recorded, ti_id)
+    return ti_id != recorded if in_order is None else in_order
+
+
+def _are_in_order(earlier: str, later: str) -> bool | None:
+    """Airflow's task instance ids are UUIDs of version 7, ordered by time. None for other ids."""
     try:
-        now, then = UUID(ti_id), UUID(recorded)
+        first, second = UUID(earlier), UUID(later)
     except ValueError:
-        return ti_id != recorded
-    return now > then if now.version == then.version == 7 else now != then
+        return None
+    return first < second if first.version == second.version == 7 else None
 
 
 def result_of(run: DeliveryRun) -> r.DeliveryResult:

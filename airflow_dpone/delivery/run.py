@@ -27,6 +27,8 @@ class Request:
     :param lease_wait_sec: how long it waits for another process where that is longer than
         ``custody_wait_sec``.
     :param cancel: by which another thread, or a signal, stops the call.
+    :param first_ti_id: Airflow's id of the first try in the requester's run, where the caller knows it. Never
+        stored: it only tells a run that was deleted and made anew.
     """
 
     route: Route
@@ -40,6 +42,7 @@ class Request:
     may_open: bool = True
     lease_wait_sec: float = 0.0
     cancel: Cancel | None = None
+    first_ti_id: str = ""
 
 
 class DeliveryRun(LeasedRun):

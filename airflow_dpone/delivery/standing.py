@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
-from airflow_dpone.delivery.finished import is_of_another_run
+from airflow_dpone.delivery.finished import is_of_another_run, why_again
 from airflow_dpone.delivery.history import History
 from airflow_dpone.delivery.planning import FrozenPlan
 from airflow_dpone.delivery.ports import JournalPort
@@ -17,7 +17,7 @@ S = DeliveryState
 
 
 def stored_window(
-    journal: JournalPort, requester: r.Requester, moving: Window | None = None
+    journal: JournalPort, requester: r.Requester, moving: Window | None = None, first_ti_id: str = ""
 ) -> Window | None:
     """The window of the newest generation of a requester, None when it has none that counts.
 
@@ -25,6 +25,7 @@ def stored_window(
 
     :param moving: the window as it would be resolved now. It counts itself in a run that was deleted and made
         anew, unless a delivery is still open, and where the stored one is of another kind.
+    :param first_ti_id: as in ``Request``.
     """
     newest = journal.newest_invocation(requester.delivery_key)
     if newest is None:
@@ -33,7 +34,7 @@ def stored_window(
     if moving is None:
         return stored
     task = journal.task(newest.delivery_key, requester.task_id)
-    is_old = newest.state in ENDED and task is not None and is_of_another_run(task, requester)
+    is_old = newest.state in ENDED and task is not None and is_of_another_run(task, requester, first_ti_id)
     return None if is_old or stored.is_full != moving.is_full else stored
 
 
@@ -83,7 +84,11 @@ def why_opened(run: DeliveryRun, before: jr.Invocation | None) -> str:
     if before.state is not S.COMPLETED:
         code = f" ({before.last_error_code})" if before.last_error_code else ""
         return f"generation {before.generation} ended as {before.state}{code}"
-    why = "rerun=True" if run.request.rerun else "the task was cleared since"
+    why = "rerun=True"
+    if not run.request.rerun:
+        task = run.ports.journal.task(before.delivery_key, run.requester.task_id)
+        done = why_again(task, run.requester, run.request.first_ti_id) if task else None
+        why = f"{done or 'the task was cleared'} since"
     return f"generation {before.generation} was delivered and {why}"
 
 

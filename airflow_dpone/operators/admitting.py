@@ -49,6 +49,9 @@ class AdmittingOperator(DeliveryOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """As for every operator; while the target is taken, it defers."""
+        from airflow_dpone.operators import first_try
+
+        first_try.note(context)
         return self.reported(context, lambda: self._work_or_wait(context, None, is_over=False))
 
     def go_on_after_custody(
@@ -83,6 +86,12 @@ class AdmittingOperator(DeliveryOperator):
         from airflow_dpone.operators.window_choice import choose_window
 
         return choose_window(self.strategy, self.window_start, self.window_end, context, self.rolling)
+
+    def first_ti_id(self, context: Context) -> str:
+        """As the run remembers it."""
+        from airflow_dpone.operators import first_try
+
+        return first_try.recall(context)
 
     def own_problems(self) -> list[Problem]:
         """Those of waiting."""

@@ -153,6 +153,7 @@ class DeliveryOperator(BaseOperator):
                 lease_ttl_sec=lease_ttl_sec,
                 lease_wait_sec=lease_ttl_sec + LEASE_PATIENCE_SEC,
                 cancel=cancel,
+                first_ti_id=self.first_ti_id(context),
             )
         finally:
             self._working = None
@@ -180,6 +181,10 @@ class DeliveryOperator(BaseOperator):
             max_tries=ti.max_tries,
             delivery_task_id=self.delivery_name(),
         )
+
+    def first_ti_id(self, context: Context) -> str:
+        """Airflow's id of the first try in this run; nothing where it decides nothing."""
+        return ""
 
     def delivery_name(self) -> str | None:
         """What seven tasks have in common; None when this task is the whole delivery."""

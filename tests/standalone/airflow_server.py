@@ -303,6 +303,10 @@ class Run:
         }
         self.airflow._ask("POST", f"/dags/{self.dag_id}/clearTaskInstances", body)
 
+    def delete(self) -> None:
+        """The run and everything that Airflow knows of it."""
+        self.airflow._ask("DELETE", self._path, None)
+
     def mark(self, state: str, task_id: str = "deliver") -> None:
         """What a person does in the UI: success or failed."""
         self.airflow._ask("PATCH", f"{self._path}/taskInstances/{task_id}", {"new_state": state})

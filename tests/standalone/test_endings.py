@@ -126,6 +126,28 @@ def test_a_retry_after_the_end_delivers_nothing_whoever_else_was_cleared(
 
 
 @pytest.mark.timeout(900)
+def test_a_run_that_was_deleted_and_made_anew_delivers_again_whichever_try_gets_there(
+    airflow: Standalone, new_fakes: NewHome
+) -> None:
+    """C8: the new run's first try is killed before the journal knows of it; its second one looks like the old
+    run's, and is not."""
+    home = new_fakes("anew")
+    run = airflow.trigger("fakes_retried", "anew", home=str(home.path))
+    assert run.wait() == "success"
+    home.fakes.source.edit(rows=[*orders(6), order(7)])
+    run.delete()
+    home.hold("before_journal_acquire", try_number=1)
+    run = airflow.trigger("fakes_retried", "anew", home=str(home.path))
+    home.signal_held()
+    assert run.wait() == "success"
+    assert run.task()["try_number"] == 2
+    assert (run.xcom()["generation"], run.xcom()["already"]) == (2, False)
+    assert "generation 1 was delivered and its run was deleted and made anew since" in run.log(2)
+    assert home.fakes.rows() == as_set([*orders(6), order(7)])
+    assert home.fake_receipts() == [1, 2]
+
+
+@pytest.mark.timeout(900)
 def test_a_clear_that_leaves_the_run_alone_is_a_clear(airflow: Standalone, new_fakes: NewHome) -> None:
     """C7: ``reset_dag_runs=false`` does not count as a clear of the run, but the task is delivered again."""
     home = new_fakes("beside")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -101,6 +102,41 @@ def test_a_recreated_run_with_a_lower_try_is_a_new_delivery(world: World) -> Non
     world.deliver(requester(try_number=2, ti_id="run-1-try-2"))
     again = world.deliver(requester(try_number=1, ti_id="new-run-try-1"))
     assert (again.generation, again.already) == (2, False)
+
+
+def ordered(number: int) -> str:
+    """A task instance's id as Airflow makes them: a later one is greater."""
+    return str(UUID(int=(number << 80) | (0x7 << 76) | (0b10 << 62)))
+
+
+@pytest.mark.parametrize(
+    ("finished", "first", "is_again"),
+    [
+        pytest.param((1, ordered(10)), ordered(10), False, id="the first try finished it"),
+        pytest.param((1, ordered(10)), ordered(20), True, id="a run of the same name, deleted since"),
+        pytest.param((2, ordered(11)), ordered(10), False, id="a later try finished it"),
+        pytest.param((2, ordered(11)), ordered(20), True, id="a later try of a run, deleted since"),
+        pytest.param((1, ordered(10)), "", False, id="nobody knows the first try"),
+        pytest.param((1, ordered(10)), "wiped or mended by hand", False, id="the first try is no id"),
+        pytest.param((1, "one"), "two", False, id="ids without an order"),
+    ],
+)
+def test_a_second_try_knows_by_the_first_one_whether_its_run_was_made_anew(
+    world: World, finished: tuple[int, str], first: str, is_again: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[C8] The number of the try says nothing then: the first one failed before it reached the journal."""
+    caplog.set_level("INFO", "airflow_dpone")
+    world.deliver(requester(try_number=finished[0], ti_id=finished[1]))
+    late = requester(try_number=3, ti_id=ordered(30))
+    with world.open_journal() as journal:
+        kept = stored_window(journal, late, NEXT_DAY, first)
+    assert kept == (None if is_again else DAY)
+    result = world.deliver(late, first_ti_id=first)
+    assert (result.generation, result.already) == ((2, False) if is_again else (1, True))
+    why = "generation 1 was delivered and its run was deleted and made anew since"
+    assert (f"generation 2 begins: {why}" in caplog.text) == is_again
+    if is_again:
+        assert world.deliver(requester(try_number=4, ti_id=ordered(40)), first_ti_id=first).already
 
 
 @pytest.mark.parametrize(
