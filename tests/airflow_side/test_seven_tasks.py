@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import duckdb
 import pytest
 
+from airflow_dpone import wiring
+from airflow_dpone.errors import SourceUnavailable
 from tests.airflow_side.dag_home import DagHome, dag_home, states, xcom
 
 PHASES = ("admit", "extract", "stage", "verify", "publish", "evidence", "checkpoint")
@@ -86,6 +90,58 @@ def test_seven_tasks_deliver_what_one_does_and_may_be_cleared(
     assert (result["generation"], result["rows"], result["deleted_rows"]) == (2, 12, 12)
     said = caplog.text
     assert "generation 2 begins: generation 1 was delivered and the task was cleared since" in said
+
+
+@pytest.mark.parametrize("number", range(1, 7), ids=PHASES[1:])
+def test_each_task_before_one_that_failed_may_be_cleared_alone(
+    number: int, dags: DagHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[C11] A state for each task that may fail; every earlier task is cleared in it and changes nothing."""
+    run_phases, broken = wiring.run_phases, [PHASES[number]]
+
+    def run_or_fail(*args: Any, **asked: Any) -> Any:
+        if asked["last_phase"] in broken:
+            raise SourceUnavailable("dpone.source.locked", "a test has broken this phase")
+        return run_phases(*args, **asked)
+
+    monkeypatch.setattr(wiring, "run_phases", run_or_fail)
+    run = dags.run("seven", DAYS[2] + timedelta(hours=number))
+    assert states(run)[f"orders.{PHASES[number]}"] == "failed"
+    stands = xcom(run, f"orders.{PHASES[number - 1]}")["state"]
+    for phase in PHASES[:number]:
+        run = dags.clear(run, f"orders.{phase}")
+        result = xcom(run, f"orders.{phase}")
+        assert (result["state"], result["generation"]) == (stands, 1), phase
+        assert result["already"] == (phase != "admit"), phase
+        assert states(run)[f"orders.{phase}"] == "success"
+    broken.clear()
+    run = dags.clear(run, *(f"orders.{phase}" for phase in PHASES[number:]))
+    assert set(states(run).values()) == {"success"}
+    assert (xcom(run, "orders.checkpoint")["generation"], receipts(dags, run)) == (1, [1])
+
+
+def test_each_task_may_be_cleared_alone_after_the_end(dags: DagHome) -> None:
+    """[C11] Six have nothing to do; admit begins the next generation, and the others finish it."""
+    run = dags.run("seven", DAYS[2] + timedelta(hours=9))
+    for phase in PHASES[1:]:
+        run = dags.clear(run, f"orders.{phase}")
+        result = xcom(run, f"orders.{phase}")
+        assert (result["state"], result["generation"], result["already"]) == ("COMPLETED", 1, True), phase
+    assert receipts(dags, run) == [1]
+    run = dags.clear(run, "orders.admit")
+    assert (xcom(run, "orders.admit")["state"], xcom(run, "orders.admit")["generation"]) == ("PLANNED", 2)
+    assert receipts(dags, run) == [1]
+    run = dags.clear(run, *(f"orders.{phase}" for phase in PHASES[1:]))
+    assert set(states(run).values()) == {"success"}
+    assert (xcom(run, "orders.checkpoint")["generation"], receipts(dags, run)) == (2, [1, 2])
+
+
+def receipts(dags: DagHome, run: Any) -> list[int]:
+    """The generations of a run's delivery that were published."""
+    key = xcom(run, "orders.admit")["delivery_key"]
+    query = "SELECT generation FROM dpone.delivery_receipt WHERE lower(hex(delivery_key)) = ? ORDER BY 1"
+    with duckdb.connect(str(dags.home / "warehouse.duckdb"), read_only=True) as warehouse:
+        return [number for (number,) in warehouse.execute(query, [key]).fetchall()]
 
 
 def test_a_generation_that_failed_needs_admit_again(dags: DagHome, monkeypatch: pytest.MonkeyPatch) -> None:
