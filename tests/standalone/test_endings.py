@@ -70,6 +70,36 @@ def test_marked_by_a_person_terminated_and_out_of_time(airflow: Standalone, new_
 
 
 @pytest.mark.timeout(900)
+def test_cleared_while_it_runs_and_an_earlier_task_while_another_one_runs(
+    airflow: Standalone, new_fakes: NewHome
+) -> None:
+    """B78, C11: a clear in the middle of a publication; and extract is cleared while publish hangs there:
+    it waits for the process that works, and finds its own phase done long ago."""
+    alone, group = new_fakes("cleared"), new_fakes("hanging")
+    alone.hold("before_target_publish", try_number=1)
+    group.hold("before_target_publish", try_number=1, task_id="deliver.publish")
+    run = airflow.trigger("fakes_retried", "cleared", home=str(alone.path))
+    hanging = airflow.trigger("fakes_group", "hanging", home=str(group.path))
+    held = alone.held()
+    run.clear()
+    group.held()
+    hanging.clear("deliver.extract")
+    until("extract waits", lambda: "works on this target" in begun(hanging, "deliver.extract"))
+    group.let_go()
+    assert run.wait() == hanging.wait() == "success"
+    assert is_gone(held["pid"])
+    is_exact(alone, run)
+    is_exact(group, hanging)
+    assert "resumed at PUBLISHING: try 1 ended without finishing it" in run.log(2)
+    told = hanging.xcom("deliver.extract")
+    assert told["generation"] == 1
+    assert told["state"] in ("PUBLISHED", "EVIDENCED", "CHECKPOINTED", "COMPLETED")
+    tries = {task["task_id"]: task["try_number"] for task in hanging.tasks()}
+    assert tries.pop("deliver.extract") == 2
+    assert set(tries.values()) == {1}
+
+
+@pytest.mark.timeout(900)
 def test_a_worker_that_was_given_up_wakes_up(airflow: Standalone, new_fakes: NewHome) -> None:
     """B77: the task and its supervisor are stopped before the publication; the scheduler gives them up, a new
     try delivers; then the first one goes on, and nothing of it lands."""
@@ -92,6 +122,13 @@ def test_a_worker_that_was_given_up_wakes_up(airflow: Standalone, new_fakes: New
             with suppress(ProcessLookupError):
                 os.kill(held[process], signal.SIGCONT)
     assert run.wait() == "success"
+
+
+def begun(run: Run, task_id: str) -> str:
+    """The log of the second try, empty before it begins."""
+    with suppress(FileNotFoundError):
+        return run.log(2, task_id)
+    return ""
 
 
 def ended(home: Home, try_number: int) -> list[dict[str, object]]:

@@ -52,6 +52,9 @@ with DAG("fakes_timed", schedule=None, max_active_runs=16):
 with DAG("group", schedule=None):
     deliver_window("deliver", retries=1, **SOON, **ENGINES, **DAY)
 
+with DAG("fakes_group", schedule=None):
+    deliver_window("deliver", retries=1, **SOON, **FAKES, **FAKE_DAY)
+
 with DAG("fakes_mapped", schedule=None):
     DeliverWindowOperator.partial(task_id="deliver", retries=1, **SOON, **FAKES).expand_kwargs(
         windows_between(datetime(2025, 1, 1, tzinfo=UTC), datetime(2025, 1, 3, tzinfo=UTC), timedelta(days=1))
