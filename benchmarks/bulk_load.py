@@ -41,7 +41,9 @@ from airflow_dpone.target_sqlserver.connection import SqlServerConnection
 from airflow_dpone.target_sqlserver.quoting import qualified, quoted
 from airflow_dpone.target_sqlserver.session import Session
 from airflow_dpone.target_sqlserver.target import SqlServerTarget
+from airflow_dpone.wire.digest import DigestSum
 from airflow_dpone.wire.from_raw import to_target_batch
+from airflow_dpone.wire.native_rows import encode_rows
 from airflow_dpone.wire.types import WireLayout
 from benchmarks.tables import TABLES
 from tests.contract.target_cases import SCHEMA, Delivery
@@ -74,7 +76,10 @@ class Bench:
 
     def __init__(self, where: SqlServerConnection, layout: WireLayout, batches: list[pa.RecordBatch]) -> None:
         self._where, self._layout, self._batches = where, layout, batches
-        self._rows = sum(batch.num_rows for batch in batches)
+        content = DigestSum.zero()
+        for batch in batches:
+            content += DigestSum.of_hashes(encode_rows(batch, layout).hashes())
+        self._rows, self._content = content.rows, (content.rows, content.digest)
 
     def measure(self, name: str, passes: int) -> Iterator[Load]:
         """Every step."""
@@ -156,7 +161,7 @@ class Bench:
             )
             target.find_stage(stage.name, stage.owner)  # the session is open
             began = time.perf_counter()
-            seen = target.verify_stage(stage, self._layout, self._rows, deadline=deadline)
+            seen = target.verify_stage(stage, self._layout, *self._content, deadline=deadline)
             digest = time.perf_counter() - began
             content = seen.digest_sum
             began = time.perf_counter()

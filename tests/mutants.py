@@ -227,9 +227,9 @@ MUTANTS = (
     ),
     Mutant(
         "proof: a raw table is believed by its count alone",
-        f"{DELIVERY}/attempts.py",
-        ' and content.digest == attempt.artifact_binding["typed_digest"]\n',
-        "\n",
+        f"{DELIVERY}/target_records.py",
+        "(seen.rows, seen.digest) == (rows, digest)",
+        "seen.rows == rows",
         (DAMAGE,),
     ),
     Mutant(

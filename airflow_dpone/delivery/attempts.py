@@ -192,11 +192,9 @@ def _verdict(run: LeasedRun, attempt: Attempt) -> Attempt:
         quiescent = [] if attempt.event is A.QUIESCENT else [advanced(attempt, A.QUIESCENT, observation=gone)]
         run.record(*quiescent, advanced(attempt, A.PARTIAL_PROVED, observation=gone))
         return _now(run, attempt)
-    expected = int(attempt.artifact_binding["rows"])
-    seen = run.ports.target.verify_stage(stage, run.frozen.layout, expected, deadline=run.deadline)
-    content = seen.digest_sum
-    matches = content is not None and not seen.overflow and content.rows == expected
-    matches = matches and content is not None and content.digest == attempt.artifact_binding["typed_digest"]
+    chunk = int(attempt.artifact_binding["rows"]), str(attempt.artifact_binding["typed_digest"])
+    seen = run.ports.target.verify_stage(stage, run.frozen.layout, *chunk, deadline=run.deadline)
+    matches = seen.holds(*chunk)
     told = _seen(attempt, seen)
     quiescent = [] if attempt.event is A.QUIESCENT else [advanced(attempt, A.QUIESCENT, observation=told)]
     run.record(*quiescent, advanced(attempt, A.VERIFIED if matches else A.PARTIAL_PROVED, observation=told))

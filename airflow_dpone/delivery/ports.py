@@ -228,10 +228,10 @@ class TargetPort(AbstractContextManager["TargetPort"], Protocol):
 
     @effect
     def verify_stage(
-        self, stage: tr.StageRef, layout: WireLayout, expected_rows: int, *, deadline: Deadline
+        self, stage: tr.StageRef, layout: WireLayout, rows: int, digest: str, *, deadline: Deadline
     ) -> tr.StageObservation:
         """Takes the barrier (no writer lives, else TargetBusy ``dpone.target.writer_lives``), counts and
-        hashes inside the target, seals the stage."""
+        hashes inside the target; seals a stage that holds the chunk, retires one that does not."""
 
     @effect
     def build_prepared(

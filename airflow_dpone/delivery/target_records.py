@@ -173,6 +173,11 @@ class StageObservation:
         """Whether the stage holds exactly the expected multiset of rows."""
         return not self.overflow and self.digest_sum == expected
 
+    def holds(self, rows: int, digest: str) -> bool:
+        """The same for a sealed chunk, of which the sum after its carries is known."""
+        seen = self.digest_sum
+        return seen is not None and not self.overflow and (seen.rows, seen.digest) == (rows, digest)
+
 
 @dataclass(frozen=True)
 class ReceiptDraft:

@@ -1,8 +1,8 @@
 """Staging tables: each has a mark in its comment that says whose it is and in which state.
 
-``created`` -> ``granted:<token>`` -> ``sealed``. A stage is granted once; only a granted one is written;
-nothing leaves ``sealed``. Tables are touched by name *and* object id *and* owner; a name with another mark
-is never ours.
+``created`` -> ``granted:<token>`` -> ``sealed`` or ``retired``: the verdict. A stage is granted once; only
+a granted one is written; only a sealed one is published; nothing leaves ``retired``. Tables are touched by
+name *and* object id *and* owner; a name with another mark is never ours.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from airflow_dpone.target_embedded.catalog import columns_of, positive
 from airflow_dpone.target_embedded.session import Session
 from airflow_dpone.wire.types import WireLayout
 
-CREATED, GRANTED, SEALED = "created", "granted", "sealed"
+CREATED, GRANTED, SEALED, RETIRED = "created", "granted", "sealed", "retired"
 _MARK = re.compile(r"dpone:owner=([^;]*);state=([a-z]+)(?::([0-9a-f]+))?;object=([0-9]+)")
 
 
@@ -110,14 +110,15 @@ def is_granted(session: Session, stage: tr.StageRef, token_sha256: str) -> bool:
 
 
 def verify(
-    session: Session, stage: tr.StageRef, layout: WireLayout, expected_rows: int, deadline: Deadline
+    session: Session, stage: tr.StageRef, layout: WireLayout, rows: int, digest: str, deadline: Deadline
 ) -> tr.StageObservation:
-    """Observes and seals, inside the caller's transaction: after this verdict nothing is written any more."""
+    """Observes and marks the verdict, inside the caller's transaction: nothing is written after it."""
     mark = require(session, stage)
     require_columns(session, stage, layout)
-    seen = proof.observe(session, sql.stage_path(stage.name), layout, expected_rows, deadline)
-    if mark.state != SEALED:
-        _set_state(session, stage, SEALED, None)
+    seen = proof.observe(session, sql.stage_path(stage.name), layout, rows, deadline)
+    verdict = SEALED if mark.state != RETIRED and seen.holds(rows, digest) else RETIRED
+    if mark.state != verdict:
+        _set_state(session, stage, verdict, None)
     return seen
 
 

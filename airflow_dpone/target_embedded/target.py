@@ -215,11 +215,12 @@ class EmbeddedTarget(AbstractContextManager["EmbeddedTarget"]):
         return tr.WriterObservation(outcome, rows, time.monotonic() - started)
 
     def verify_stage(
-        self, stage: tr.StageRef, layout: WireLayout, expected_rows: int, *, deadline: Deadline
+        self, stage: tr.StageRef, layout: WireLayout, rows: int, digest: str, *, deadline: Deadline
     ) -> tr.StageObservation:
-        """Counts, hashes, seals. The barrier is the file lock: no other writer can live while we hold it."""
+        """Counts, hashes, seals or retires. The barrier is the file lock: no other writer can live while we
+        hold it."""
         with mapped("verifying a staging table"), self._session.transaction():
-            return stages.verify(self._session, stage, layout, expected_rows, deadline)
+            return stages.verify(self._session, stage, layout, rows, digest, deadline)
 
     def build_prepared(
         self,

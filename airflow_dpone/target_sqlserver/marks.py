@@ -1,8 +1,8 @@
 """The owner mark of a staging table: an extended property that says whose it is and in which state.
 
-``created`` -> ``granted:<token>`` -> ``sealed``. A stage is granted once; only the writer with that token may
-write; nothing leaves ``sealed``. The mark names the table's object id, so that a copy of it on another table
-is no mark.
+``created`` -> ``granted:<token>`` -> ``sealed`` or ``retired``: the verdict. A stage is granted once; only
+the writer with that token may write; only a sealed one is published; nothing leaves ``retired``. The mark
+names the table's object id, so that a copy of it on another table is no mark.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-CREATED, GRANTED, SEALED = "created", "granted", "sealed"
-_MARK = re.compile(r"dpone:owner=([^;]*);state=(created|granted:([0-9a-f]{64})|sealed);object=([0-9]{1,10})")
+CREATED, GRANTED, SEALED, RETIRED = "created", "granted", "sealed", "retired"
+_STATE = "created|granted:([0-9a-f]{64})|sealed|retired"
+_MARK = re.compile(rf"dpone:owner=([^;]*);state=({_STATE});object=([0-9]{{1,10}})")
 
 
 @dataclass(frozen=True)

@@ -114,16 +114,17 @@ def verify(
     session: Session,
     stage: tr.StageRef,
     layout: WireLayout,
-    expected_rows: int,
+    chunk: tuple[int, str],
     schemas: sql.Schemas,
     deadline: Deadline,
     settle_sec: float = WRITER_SETTLE_SEC,
 ) -> tr.StageObservation:
-    """Proves and seals, inside the caller's transaction: after this verdict nothing is written any more.
+    """Proves and marks the verdict, inside the caller's transaction: nothing is written after it.
 
     The barrier: the lock that the granted writer holds as long as its session lives, then the table itself.
     The mark changes in the same transaction, so a writer that had not begun finds itself not granted.
 
+    :param chunk: rows and digest that it must hold to be sealed; else it is retired.
     :param settle_sec: how long a writer's session may still be there.
     :raises TargetBusy: ``dpone.target.writer_lives``: the writer's session is still there.
     """
@@ -134,10 +135,11 @@ def verify(
         if not session.lock(sql.stage_lock(mark.token), milliseconds(wait)):
             text = f"The session of the writer of {stage.name} has not ended after {wait:.0f} s."
             raise TargetBusy("dpone.target.writer_lives", text, stage=stage.name)
-    seen = observe(session, stage, layout, expected_rows, schemas, deadline)
-    if mark.state != marks.SEALED:
-        sealed = Mark(stage.owner, marks.SEALED, None, stage.object_id)
-        session.execute(sql.change_mark(schemas, stage.name), str(sealed))
+    seen = observe(session, stage, layout, chunk[0], schemas, deadline)
+    verdict = marks.SEALED if mark.state != marks.RETIRED and seen.holds(*chunk) else marks.RETIRED
+    if mark.state != verdict:
+        judged = Mark(stage.owner, verdict, None, stage.object_id)
+        session.execute(sql.change_mark(schemas, stage.name), str(judged))
     return seen
 
 

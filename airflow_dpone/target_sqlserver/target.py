@@ -250,13 +250,13 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
             stages.grant(session, stage, token_sha256, self.schemas)
 
     def verify_stage(
-        self, stage: tr.StageRef, layout: WireLayout, expected_rows: int, *, deadline: Deadline
+        self, stage: tr.StageRef, layout: WireLayout, rows: int, digest: str, *, deadline: Deadline
     ) -> tr.StageObservation:
-        """Takes the writer's lock and the table's, counts, hashes, seals."""
+        """Takes the writer's lock and the table's, counts, hashes, seals or retires."""
         stages.check_deadline(deadline)
         with self._transaction("verifying a staging table") as session:
             wait = self._writer_settle_sec
-            return stages.verify(session, stage, layout, expected_rows, self.schemas, deadline, wait)
+            return stages.verify(session, stage, layout, (rows, digest), self.schemas, deadline, wait)
 
     def build_prepared(
         self,

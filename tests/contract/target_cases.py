@@ -329,9 +329,13 @@ class Delivery:
         )
         return said
 
-    def verify(self, stage: tr.StageRef, expected_rows: int) -> tr.StageObservation:
+    def verify(
+        self, stage: tr.StageRef, expected_rows: int, content: Sequence[Row] = ()
+    ) -> tr.StageObservation:
+        """The barrier's verdict. :param content: what the stage must hold to be sealed."""
+        digest = sum_of(content, self.layout).digest
         seen: tr.StageObservation = self.target.verify_stage(
-            stage, self.layout, expected_rows, deadline=in_time()
+            stage, self.layout, expected_rows, digest, deadline=in_time()
         )
         return seen
 
@@ -340,7 +344,7 @@ class Delivery:
         stage = self.create(len(self.chunks))
         self.grant(stage)
         self.write(stage, rows if written is None else written)
-        self.verify(stage, len(rows))
+        self.verify(stage, len(rows), rows)
         self.chunks.append(stage)
         return stage
 

@@ -491,17 +491,34 @@ def test_a_verdict_without_a_grant_closes_the_stage_too(delivery: Delivery) -> N
     refused(Incident, "dpone.target.stage_state", lambda: delivery.grant(stage))
 
 
-@pytest.mark.parametrize("state", ["created", "sealed"])
+@pytest.mark.parametrize("state", ["created", "sealed", "retired"])
 def test_only_a_granted_stage_is_written(delivery: Delivery, state: str) -> None:
     stage = delivery.create()
-    if state == "sealed":
+    if state != "created":
         delivery.grant(stage)
         delivery.write(stage, NEW[:1])
-        delivery.verify(stage, 1)
-    before = delivery.verify(stage, 9).rows if state == "sealed" else 0
+        delivery.verify(stage, 1, NEW[:1] if state == "sealed" else NEW[1:2])
     said = delivery.write(stage, NEW)
     assert (said.outcome, said.rows) == ("custody_lost", None)
-    assert delivery.verify(stage, 9).rows == before
+    assert delivery.verify(stage, 9).rows == (0 if state == "created" else 1)
+
+
+@pytest.mark.parametrize("after", ["a verdict", "a second verdict"])
+def test_only_a_stage_that_holds_its_chunk_is_published(lab: Lab, delivery: Delivery, after: str) -> None:
+    """[B2] The verdict is the mark's, and nothing leaves ``retired``: not even what is right later."""
+    stage = delivery.create()
+    delivery.grant(stage)
+    delivery.write(stage, NEW[:-1] if after == "a verdict" else NEW)
+    assert delivery.verify(stage, len(NEW), NEW).rows == (3 if after == "a verdict" else 4)
+    if after == "a second verdict":
+        lab.delete_from_stage(stage.name, where_id=NEW[0][0])
+        assert delivery.verify(stage, len(NEW), NEW).rows == 3
+        lab.add_to_stage(stage.name, NEW[0])
+    else:
+        lab.add_to_stage(stage.name, NEW[-1])
+    assert delivery.verify(stage, len(NEW), NEW).proves(sum_of(NEW, delivery.layout))
+    refused(Incident, "dpone.target.stage_state", lambda: delivery.build("p_1", key_of(["p"]), [stage], 4))
+    assert delivery.target.drop_stage(stage) is True
 
 
 def test_a_name_is_never_used_twice(delivery: Delivery) -> None:
@@ -650,7 +667,7 @@ def test_a_late_verification_is_no_verdict(delivery: Delivery) -> None:
     refused(
         TargetBusy,
         "dpone.target.deadline",
-        lambda: delivery.target.verify_stage(stage, delivery.layout, 2, deadline=late),
+        lambda: delivery.target.verify_stage(stage, delivery.layout, 2, "", deadline=late),
     )
     assert delivery.write(stage, NEW[2:]).outcome == "success"
     assert delivery.verify(stage, 4).proves(sum_of(NEW, delivery.layout))

@@ -319,9 +319,9 @@ class SqliteTarget(faults.TargetFile):
 
     @effect
     def verify_stage(
-        self, stage: tr.StageRef, layout: WireLayout, expected_rows: int, *, deadline: Deadline
+        self, stage: tr.StageRef, layout: WireLayout, rows: int, digest: str, *, deadline: Deadline
     ) -> tr.StageObservation:
-        """Observes and seals in one transaction: whoever still writes finds the stage sealed."""
+        """Observes and judges in one transaction: whoever still writes finds the stage sealed or retired."""
         connection, fault = self._begin("verify_stage")
         if fault is not None and fault[0] == "vanish":
             self.execute(f"DROP TABLE {storage.table_name(storage.STAGE_SCHEMA, stage.name)}")
@@ -330,9 +330,10 @@ class SqliteTarget(faults.TargetFile):
         if deadline.remaining_sec() <= 0:
             raise TargetBusy("dpone.target.deadline", "The time for the verification is over.")
         with transaction(connection):
-            self._require(connection, stage)
-            seen = storage.observe(connection, _path(stage), layout, expected_rows)
-            self._mark(connection, stage, "sealed")
+            is_retired = self._require(connection, stage) == "retired"
+            seen = storage.observe(connection, _path(stage), layout, rows)
+            holds = not is_retired and seen.holds(rows, digest)
+            self._mark(connection, stage, "sealed" if holds else "retired")
         return seen
 
     def _refuse_replaced(self, connection: sqlite3.Connection, claim: tr.Claim) -> None:

@@ -71,7 +71,8 @@ class Stage:
 
     def verify(self, expected_rows: int, *, seconds: float = 60) -> tr.StageObservation:
         with self.lab.open() as target:
-            return target.verify_stage(self.ref, self.layout, expected_rows, deadline=Deadline.after(seconds))
+            in_time, digest = Deadline.after(seconds), sum_of(NEW, LAYOUT).digest
+            return target.verify_stage(self.ref, self.layout, expected_rows, digest, deadline=in_time)
 
     def count(self) -> int:
         return int(self.lab.run(f"SELECT COUNT(*) FROM [dpone_stage].{quoted(self.ref.name)}")[0][0])

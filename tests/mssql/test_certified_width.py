@@ -7,7 +7,7 @@ from itertools import cycle, islice
 
 from airflow_dpone.delivery.ports import Deadline
 from airflow_dpone.target_sqlserver.digest_statements import CERTIFIED_COLUMNS
-from tests.contract.target_cases import EXTREMES, ID, TS, Column, Delivery, Row, at
+from tests.contract.target_cases import EXTREMES, ID, TS, Column, Delivery, Row, at, sum_of
 from tests.mssql.lab import MssqlLab
 
 KINDS = [(source, kind, values[-1]) for (source, kind), values in EXTREMES.items() if source != "String"]
@@ -28,7 +28,8 @@ def test_the_certified_number_of_columns_of_every_kind_is_proved_and_published(m
         stage = delivery.create()
         delivery.grant(stage)
         delivery.write(stage, rows)
-        seen = target.verify_stage(stage, delivery.layout, 3, deadline=Deadline.after(600))
+        digest = sum_of(rows, delivery.layout).digest
+        seen = target.verify_stage(stage, delivery.layout, 3, digest, deadline=Deadline.after(600))
         assert seen.rows == 3
         delivery.chunks.append(stage)
         prepared, seen = delivery.build(*delivery.names("prepared"), delivery.chunks, 3)
