@@ -95,6 +95,36 @@ class Checkpoint:
     evidence_sha256: str
 
 
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A generation that the journal has recorded as published, whatever became of it since.
+
+    :param newest_generation: of the same requester. :param object_id: with ``created``: the incarnation of
+        the table that it was published into.
+    :param window_column: of the target; None for the whole table.
+    """
+
+    delivery_key: str
+    generation: int
+    newest_generation: int
+    invocation_key: str
+    dag_id: str
+    run_id: str
+    delivery_task_id: str
+    map_index: int
+    state: DeliveryState
+    route_scope: str
+    window_key: str
+    window_column: str | None
+    object_id: int
+    created: str
+    fence: int
+    operation_id: str
+    receipt_sha256: str
+    deleted_rows: int
+    published_at: str
+
+
 # ---- writes: parts of one journal transaction, see JournalPort.append
 
 

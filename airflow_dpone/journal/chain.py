@@ -273,6 +273,14 @@ def _verify_links(
     return tuple(events)
 
 
+def open_delivery_event(row: StoredEvent) -> r.Json:
+    """The document of one event of a delivery, proved by itself: its hash, its form and its columns. Whether
+    the events around it are whole is not asked. Raises JournalError."""
+    document = open_body(row)
+    _verify_envelope(row, document, DELIVERY_KIND, DELIVERY_FIELDS)
+    return document
+
+
 def open_body(row: StoredEvent) -> r.Json:
     """The document of one row, after its hash and its canonical form were checked."""
     text = row.body.encode("utf-8", "surrogatepass")

@@ -7,7 +7,7 @@ happened. No method leaves half of anything. One error leaves open whether all o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,11 +16,12 @@ from sqlalchemy import Connection, String, column, inspect, select, table
 
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
+from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.ports import effect
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import JournalError
 from airflow_dpone.host_identity import host_id
-from airflow_dpone.journal import custody, event_log, projection
+from airflow_dpone.journal import custody, event_log, projection, publications
 from airflow_dpone.journal import lease as leases
 from airflow_dpone.journal import tables as t
 from airflow_dpone.journal.address import JournalAddress, SqliteFile, refuse_network_filesystem
@@ -220,6 +221,20 @@ class SqlJournal:
         """A stored evidence document, its hash checked."""
         with self._database.read() as connection:
             return projection.read_evidence(connection, evidence_sha256)
+
+    def targets(self) -> list[tr.TargetRef]:
+        """Every target that the journal knows, by name."""
+        with self._database.read() as connection:
+            return publications.read_targets(connection)
+
+    def publications(self, target_key: str) -> Iterator[jr.Publication]:
+        """Everything that was recorded as published into a target, in no order that means anything. Each page
+        is one moment of the journal. Raises JournalError for an event that is not as it was written."""
+        after: str | None = ""
+        while after is not None:
+            with self._database.read() as connection:
+                page, after = publications.read_publications(connection, target_key, after)
+            yield from page
 
     def view(self, invocation_key: str) -> DeliveryView | None:
         """One generation with everything around it, for whoever shows it; None for an unknown one.

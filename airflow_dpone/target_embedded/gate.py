@@ -7,6 +7,7 @@ is read afterwards, in the same transaction.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -199,8 +200,17 @@ def _why_not(found: tr.GateRow | None, wanted: GateClaim) -> DponeError:
 def read_receipt(session: Session, operation_id: str) -> tr.Receipt | None:
     """The receipt of an operation."""
     row = session.row(sql.RECEIPT, {"operation_id": bytes.fromhex(operation_id)})
-    if row is None:
-        return None
+    return None if row is None else _receipt_of(row)
+
+
+def read_receipts(session: Session, operation_ids: Sequence[str]) -> dict[str, tr.Receipt]:
+    """The receipts that are there, by operation."""
+    asked = {"operation_ids": [bytes.fromhex(operation_id) for operation_id in operation_ids]}
+    found = map(_receipt_of, session.rows(sql.RECEIPTS, asked))
+    return {receipt.draft.operation_id: receipt for receipt in found}
+
+
+def _receipt_of(row: Sequence[Any]) -> tr.Receipt:
     found: dict[str, Any] = dict(zip(sql.RECEIPT_COLUMNS, row, strict=True))
     found.update({name: found[name].hex() for name in _HASHES})
     found["journal_id"] = str(found["journal_id"])

@@ -238,6 +238,12 @@ RECEIPT = (
     f"SELECT {', '.join(RECEIPT_COLUMNS)} FROM dpone.delivery_receipt WHERE operation_id = $operation_id"
 )
 
+# Some receipts.
+RECEIPTS = (
+    f"SELECT {', '.join(RECEIPT_COLUMNS)} FROM dpone.delivery_receipt "
+    "WHERE operation_id IN (SELECT unnest($operation_ids::BLOB[]))"
+)
+
 # Whether this requester's generation has a receipt already, whatever its operation.
 RECEIPT_OF_GENERATION = """
 SELECT count(*) FROM dpone.delivery_receipt WHERE delivery_key = $delivery_key AND generation = $generation

@@ -286,3 +286,8 @@ class EmbeddedTarget(AbstractContextManager["EmbeddedTarget"]):
                 return gate.read_receipt(other, operation_id)
             finally:
                 other.close()
+
+    def read_receipts(self, operation_ids: Sequence[str]) -> Mapping[str, tr.Receipt]:
+        """Those that are there, by operation, as committed."""
+        with mapped("reading receipts"):
+            return gate.read_receipts(self._session, operation_ids)

@@ -7,6 +7,7 @@ nothing; why it changed nothing is read afterwards, in the same transaction.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -160,6 +161,20 @@ def read_receipt(session: Session, operation_id: str, schemas: sql.Schemas) -> t
     """The receipt of an operation, as committed."""
     row = session.row(sql.receipt(schemas), bytes.fromhex(operation_id))
     return None if row is None else receipt_of(row)
+
+
+def read_receipts(
+    session: Session, operation_ids: Sequence[str], schemas: sql.Schemas
+) -> dict[str, tr.Receipt]:
+    """The receipts that are there, by operation, as committed."""
+    keys = [bytes.fromhex(operation_id) for operation_id in operation_ids]
+    found: dict[str, tr.Receipt] = {}
+    for first in range(0, len(keys), sql.RECEIPTS_AT_ONCE):
+        asked = keys[first : first + sql.RECEIPTS_AT_ONCE]
+        filled = asked + asked[-1:] * (sql.RECEIPTS_AT_ONCE - len(asked))
+        for receipt in map(receipt_of, session.rows(sql.receipts(schemas), *filled)):
+            found[receipt.draft.operation_id] = receipt
+    return found
 
 
 def receipt_of(row: Row) -> tr.Receipt:

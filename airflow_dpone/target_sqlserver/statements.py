@@ -258,6 +258,16 @@ def receipt(schemas: Schemas) -> str:
     )
 
 
+RECEIPTS_AT_ONCE = 100
+
+
+def receipts(schemas: Schemas) -> str:
+    """Some receipts as committed, by their primary key. :data:`RECEIPTS_AT_ONCE` operation ids; fewer are
+    filled up with one of them, so that there is one text and one plan."""
+    asked = ", ".join("?" * RECEIPTS_AT_ONCE)
+    return receipt(schemas).replace("operation_id = ?;", f"operation_id IN ({asked});")
+
+
 def newest_generation(schemas: Schemas) -> str:
     """The highest generation of a requester, whichever journal and table it was for. Delivery key."""
     return f"SELECT COALESCE(MAX(generation), 0) FROM {schemas.receipt} WHERE delivery_key = ?;"

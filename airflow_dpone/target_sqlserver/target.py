@@ -329,3 +329,8 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
         """In a session of its own: what it sees is committed."""
         with self._own_session("reading a receipt") as session:
             return gate.read_receipt(session, operation_id, self.schemas)
+
+    def read_receipts(self, operation_ids: Sequence[str]) -> Mapping[str, tr.Receipt]:
+        """Those that are there, by operation, as committed."""
+        with self._session("reading receipts") as session:
+            return gate.read_receipts(session, operation_ids, self.schemas)

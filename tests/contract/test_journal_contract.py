@@ -36,6 +36,7 @@ from tests.contract.journal_cases import (
     requester,
     take,
 )
+from tests.contract.journal_examples import payload as example
 from tests.contract.journal_examples import tuned
 
 S, D, A = DeliveryState, DeliveryEvent, AttemptEvent
@@ -642,6 +643,39 @@ def test_delivered_windows_are_found_by_what_they_overlap(journal: Any, second: 
     assert found(0, 8, route_scope=key_of(["another route"])) == []
     assert second.delivered(OTHER_TARGET, Window.full()) == []
     assert second.delivered(TARGET, Window.full()) == [Window.full()]
+
+
+def test_what_was_published_is_told_with_its_receipt_whatever_became_of_it(journal: Any, second: Any) -> None:
+    """In any state; not what was never published. Events and columns are those of the journal."""
+    kept = begin(journal)
+    kept.go(*TO_PUBLISHED, S.EVIDENCED, S.CHECKPOINTED, S.COMPLETED)
+    again = Delivery(journal, kept.lease, generation=2)
+    again.plan()
+    again.go(*TO_PUBLISHED, S.INCIDENT, S.RETIRED)
+    failed = Delivery(journal, kept.lease, generation=3)
+    failed.plan()
+    failed.go(S.FAILED)
+    (target,) = second.targets()
+    found = {one.invocation_key: one for one in second.publications(TARGET)}
+    assert set(found) == {kept.invocation_key, again.invocation_key}
+    one = found[kept.invocation_key]
+    receipt = example(S.PUBLISHED)["receipt"]
+    assert (one.operation_id, one.receipt_sha256, one.fence, one.deleted_rows, one.published_at) == (
+        receipt["operation_id"],
+        receipt["receipt_sha256"],
+        int(receipt["fence"]),
+        receipt["deleted_rows"],
+        receipt["published_at"],
+    )
+    assert (one.generation, one.newest_generation, one.state, one.window_key, one.route_scope) == (
+        1, 3, S.COMPLETED, WINDOW, ROUTE,
+    )  # fmt: skip
+    assert (one.dag_id, one.run_id, one.delivery_task_id, one.map_index) == ("sales", "run-1", "load", -1)
+    planned = example(S.PLANNED)["target"]
+    assert (target.schema, target.table) == (planned["schema"], planned["table"])
+    assert (str(one.object_id), one.created) == (planned["object_id"], planned["created"])
+    assert found[again.invocation_key].state is S.RETIRED
+    assert list(second.publications(OTHER_TARGET)) == []
 
 
 def test_what_was_written_is_there_for_a_new_session(store: Store) -> None:

@@ -802,6 +802,16 @@ def test_the_receipt_says_what_was_published(delivery: Delivery) -> None:
     assert tr.Receipt(**{**vars(receipt)}).to_json()["fence"] == str(request.draft.fence)
 
 
+def test_receipts_are_read_together_and_missing_ones_are_left_out(delivery: Delivery) -> None:
+    """More than are asked for at once; one of them is there."""
+    assert delivery.target.read_receipts([delivery.operation_id]) == {}
+    assert delivery.target.read_receipts([]) == {}
+    delivery.deliver(NEW)
+    others = [key_of(["another operation", number]) for number in range(230)]
+    found = delivery.target.read_receipts([*others[:120], delivery.operation_id, *others[120:]])
+    assert found == {delivery.operation_id: delivery.target.read_receipt(delivery.operation_id)}
+
+
 def test_a_publication_survives_its_process(lab: Lab) -> None:
     with lab.open() as target:
         request, _ = Delivery(target).deliver(NEW)

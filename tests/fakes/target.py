@@ -447,6 +447,12 @@ class SqliteTarget(faults.TargetFile):
                 connection.execute('DELETE FROM "dpone.delivery_receipt"')
             return make_receipt(connection, operation_id)
 
+    def read_receipts(self, operation_ids: Sequence[str]) -> Mapping[str, tr.Receipt]:
+        """One after the other."""
+        connection, _ = self._begin("read_receipts")
+        found = {key: make_receipt(connection, key) for key in operation_ids}
+        return {key: receipt for key, receipt in found.items() if receipt is not None}
+
     # ---- the bulk writer -----------------------------------------------------------------------------
 
     def versions(self) -> Mapping[str, str]:

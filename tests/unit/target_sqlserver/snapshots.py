@@ -63,6 +63,7 @@ def texts() -> Mapping[str, str]:
         "publication_after_image": batches.publication(replace(published(), after_image=True)),
         "publication_full_refresh": batches.publication(published(None)),
         "probe": batches.probe(SCHEMAS),
+        "receipts": sql.receipts(SCHEMAS),
         "quality_checks": "\n".join(
             check_statements.count(SCHEMAS.stage_path("p_0001"), LAYOUT, c) for c in CHECKS
         ),
