@@ -44,7 +44,9 @@ if TYPE_CHECKING:
     from airflow_dpone.journal.address import JournalAddress
     from airflow_dpone.source_clickhouse.activity import Activity
     from airflow_dpone.source_clickhouse.source import ClickHouseSource
+    from airflow_dpone.target_embedded.target import EmbeddedTarget
     from airflow_dpone.target_sqlserver.connection import SqlServerConnection
+    from airflow_dpone.target_sqlserver.target import SqlServerTarget
 
 
 class Asked(TypedDict, total=False):
@@ -210,7 +212,7 @@ def open_recovery(target: str, places: Places) -> Iterator[RecoveryPorts]:
     from airflow_dpone.delivery.clock import SystemClock
     from airflow_dpone.delivery.ports import RecoveryPorts
 
-    opened = _target(_checked(target))
+    opened = closed_target(target)
     with _open_journal(places.journal, places.host_id) as journal, _open_spool(places) as spool:
         yield RecoveryPorts(spool=spool, target=opened, journal=journal, clock=SystemClock())
 
@@ -342,7 +344,7 @@ def find_target_key(place: TargetPlace) -> str:
     :raises ConfigurationError: there is no such table, or the database is not initialised.
     :raises TargetBusy: the target does not answer.
     """
-    with _target(place.target) as target:
+    with closed_target(place.target) as target:
         return target.identify(*place.target_table, initialise=True).target_key
 
 
@@ -354,9 +356,10 @@ def _checked(target: str) -> str:
         raise ConfigurationError.of([Problem(error.type, "target", error.message())]) from None
 
 
-def _target(target: str) -> TargetPort:
-    """The closed target. An Airflow connection is read for it; nothing else is opened."""
-    path, connection = _embedded_path("target", target, "duckdb")
+def closed_target(target: str) -> EmbeddedTarget | SqlServerTarget:
+    """The target that a URI or a connection id names. An Airflow connection is read for it; nothing else is
+    opened. Raises ConfigurationError."""
+    path, connection = _embedded_path("target", _checked(target), "duckdb")
     if path is not None:
         from airflow_dpone.target_embedded.target import EmbeddedTarget
 

@@ -29,6 +29,9 @@ LONGEST_SEC = 600.0
 DELIVERY, JOURNAL = "airflow_dpone/delivery", "airflow_dpone/journal"
 STORIES = "tests/machine/test_stories.py"
 DAMAGE = "tests/unit/delivery/test_damage.py"
+LOST_RECEIPT = (
+    "tests/unit/delivery/test_audit.py::test_a_target_that_was_put_back_between_receipt_and_evidence"
+)
 EPOCHS = "tests/unit/delivery/test_epochs.py"
 NEW_TABLE = "tests/unit/delivery/test_new_table.py"
 JOURNAL_CONTRACT = "tests/contract/test_journal_contract.py"
@@ -188,6 +191,34 @@ MUTANTS = (
         "    elif answer.last_operation_id == plan.operation_id:\n",
         "    elif not answer.last_operation_id == plan.operation_id and plan is None:\n",
         ("tests/unit/delivery/test_unknown_outcome.py",),
+    ),
+    Mutant(
+        "audit: only finished deliveries are compared (A7)",
+        f"{JOURNAL}/publications.py",
+        "        if S.PUBLISHED in payloads[row.invocation_key]\n",
+        "        if S.PUBLISHED in payloads[row.invocation_key] and row.state == S.COMPLETED\n",
+        (LOST_RECEIPT,),
+    ),
+    Mutant(
+        "audit: a window that only overlaps a later one is called replaced",
+        f"{DELIVERY}/coverage.py",
+        "        return place >= 0 and self._ends[place] >= end\n",
+        "        return place >= 0 and self._ends[place] > start\n",
+        ("tests/unit/delivery/test_coverage.py",),
+    ),
+    Mutant(
+        "audit: the oldest publication of a window is compared",
+        f"{DELIVERY}/audit.py",
+        "        if key not in newest or newest[key].fence < one.fence:\n",
+        "        if key not in newest or newest[key].fence > one.fence:\n",
+        (LOST_RECEIPT,),
+    ),
+    Mutant(
+        "audit: a table that was made again vouches for the rows of the old one",
+        f"{DELIVERY}/audit.py",
+        "    if (found.object_id, found.created) != (one.object_id, one.created):\n",
+        "    if found.created != one.created and found.object_id == 0:\n",
+        ("tests/unit/delivery/test_audit.py::test_a_table_that_is_gone_or_another_one",),
     ),
     # ---- extraction epochs, chunks and proofs
     Mutant(

@@ -16,11 +16,17 @@ from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import version
 from typing import Any
 
-from airflow_dpone.cli import db, recovery, target, type_matrix
+from airflow_dpone.cli import audit, db, recovery, target, type_matrix
 from airflow_dpone.cli.commands import Answer, Command, Group
 from airflow_dpone.errors import DponeError
 
-TREE: tuple[Group | Command, ...] = (db.GROUP, recovery.GROUP, target.GROUP, type_matrix.COMMAND)
+TREE: tuple[Group | Command, ...] = (
+    db.GROUP,
+    recovery.GROUP,
+    audit.COMMAND,
+    target.GROUP,
+    type_matrix.COMMAND,
+)
 ABOUT = "Each command ends with one line of JSON on stdout; everything for people is on stderr."
 
 

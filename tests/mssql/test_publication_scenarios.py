@@ -86,7 +86,10 @@ RULES: dict[str, tuple[str, ...]] = {
     "A4": ("test_a_probe_sees_what_was_committed_while_it_waited",),
     "A5": ("test_after_a_crash_of_the_server_nothing_is_called_rolled_back_too_early",),
     "A6": ("test_a_database_whose_commits_may_be_lost_is_refused",),
-    "A7": ("test_a_restored_database_is_not_believed",),
+    "A7": (
+        "test_a_restored_database_is_not_believed",
+        "test_a_database_that_was_put_back_names_exactly_what_it_lost",
+    ),
     "A8": ("test_the_server_s_names_are_one_target",),
     "A9": SCENARIOS[8],
     "A10": SCENARIOS[5],

@@ -64,6 +64,7 @@ from airflow_dpone.wire.sealed import read_sealed
 from airflow_dpone.wire.sql_type import FRAMING
 from airflow_dpone.wire.types import LAYOUT_NAME, TypePair, WireColumn, WireLayout, framing_as_data
 from airflow_dpone.wiring import deliver, plan
+from tests.fakes.embedded_shop import Shop
 from tests.fakes.world import HOST, World
 from tests.golden import stories
 
@@ -681,6 +682,7 @@ def _calls(folder: Path) -> Iterator[Json]:
         *_recovery_calls(folder, new),
         *_target_calls(),
         *_writer_calls(folder),
+        *_audit_calls(folder, new),
     ]
     for found, arguments in calls:
         code, said = _run(arguments)
@@ -740,6 +742,20 @@ def _writer_calls(folder: Path) -> Iterator[tuple[str, list[str]]]:
     yield "an embedded target", [*asked, key, "--target", "duckdb:///data/warehouse.duckdb"]
     yield "a delivery that is not there", [*asked, "0" * 64, *server]
     yield "a delivery whose writers have all ended", [*asked, key, *server]
+
+
+def _audit_calls(folder: Path, empty: str) -> Iterator[tuple[str, list[str]]]:
+    """A window that was delivered, and a copy of target and journal without its receipt."""
+    shop = Shop.create(folder / "shop")
+    shop.deliver(EmbeddedTarget(shop.path))
+    robbed = shop.copy(folder / "robbed")
+    with duckdb.connect(robbed.path) as file:
+        file.execute("DELETE FROM dpone.delivery_receipt")
+    for found, one in (("every window is there", shop), ("a window that the target lost", robbed)):
+        places = ["--journal", str(one.world.journal_path), "--target", f"duckdb://{one.path}"]
+        yield found, ["audit", *places, "--host-id", HOST]
+    places = ["--journal", empty, "--target", f"duckdb://{shop.path}"]
+    yield "a journal of other deliveries", ["audit", *places, "--host-id", "host"]
 
 
 def _run(arguments: list[str]) -> tuple[int | str | None, Json]:

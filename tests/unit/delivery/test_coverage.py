@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_dpone.delivery.coverage import gaps
-from airflow_dpone.delivery.window import Window
+from airflow_dpone.delivery.coverage import Covered, gaps
+from airflow_dpone.delivery.window import Window, instant_text
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -49,3 +49,21 @@ def test_the_whole_table_covers_no_interval_and_no_interval_covers_it() -> None:
     assert gaps(hours(0, 1), [Window.full()]) == [hours(0, 1)]
     assert gaps(Window.full(), [hours(0, 1)]) == [Window.full()]
     assert gaps(Window.full(), [hours(0, 1), Window.full()]) == []
+
+
+@given(added=st.lists(spans, max_size=12), asked=spans)
+def test_what_windows_cover_together_is_every_hour_of_theirs(
+    added: list[tuple[int, int]], asked: tuple[int, int]
+) -> None:
+    covered = Covered()
+    for one in added:
+        covered.add(*_texts(one))
+    held = {hour for one in added for hour in range(*one)}
+    assert covered.holds(*_texts(asked)) is (set(range(*asked)) <= held)
+
+
+def _texts(span: tuple[int, int]) -> tuple[str, str]:
+    window = hours(*span)
+    assert window.start is not None
+    assert window.end is not None
+    return instant_text(window.start), instant_text(window.end)
