@@ -204,11 +204,8 @@ class open_ports:  # noqa: N801 - used as a function
 
 @contextmanager
 def open_recovery(target: str, places: Places) -> Iterator[RecoveryPorts]:
-    """The ports of a recovery command: no source, no writer.
-
-    :param target: the target's URI or connection id. Raises ConfigurationError, or JournalError as a delivery
-        does.
-    """
+    """The ports of a recovery command: no source, no writer. Raises ConfigurationError, or JournalError as a
+    delivery does."""
     from airflow_dpone.delivery.clock import SystemClock
     from airflow_dpone.delivery.ports import RecoveryPorts
 
