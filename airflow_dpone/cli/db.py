@@ -58,7 +58,7 @@ def add_journal(command: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--journal-conn-id",
         metavar="CONN_ID",
-        help="the Airflow connection of the journal; default: [dpone] journal_conn_id",
+        help="the Airflow connection of the journal; default: journal_conn_id of Airflow's section dpone",
     )
 
 
@@ -72,8 +72,9 @@ def _add_migrate(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--host-id",
         metavar="ID",
-        help="the machine that a SQLite journal belongs to; default: [dpone] host_id, /etc/machine-id, "
-        "or the host name. A container whose journal outlives it needs one that stays the same.",
+        help="the machine that a SQLite journal belongs to; default: host_id of Airflow's section dpone, "
+        "/etc/machine-id, or the host name. A container whose journal outlives it needs one that stays the "
+        "same.",
     )
 
 

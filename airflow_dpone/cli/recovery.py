@@ -133,7 +133,9 @@ def _add_journal_and_target(command: argparse.ArgumentParser) -> None:
         help="the target: its URI, or the id of its Airflow connection",
     )
     command.add_argument(
-        "--host-id", metavar="ID", help="this machine, as for the deliveries; default: [dpone] host_id"
+        "--host-id",
+        metavar="ID",
+        help="this machine, as for the deliveries; default: host_id of Airflow's section dpone",
     )
     command.add_argument("--yes", action="store_true", help="do it; without, only say what would be done")
 
@@ -147,7 +149,9 @@ def _add_delivery(command: argparse.ArgumentParser) -> None:
 def _add_places(command: argparse.ArgumentParser) -> None:
     _add_journal_and_target(command)
     command.add_argument(
-        "--spool", metavar="PATH_OR_URL", help="the deliveries' spool; default: [dpone] spool_path"
+        "--spool",
+        metavar="PATH_OR_URL",
+        help="the deliveries' spool; default: spool_path of Airflow's section dpone",
     )
     command.add_argument("--spool-conn-id", metavar="ID", help="Airflow connection of a spool's URL")
 
