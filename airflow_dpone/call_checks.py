@@ -90,7 +90,7 @@ def spool_problems(places: Places) -> list[Problem]:
         return [Problem("dpone.config.field", "spool", "must be an absolute path or a URL")]
     if is_url(places.spool):
         problem = url_problem(str(places.spool))
-        return [problem] if problem else []
+        return [*([problem] if problem else []), *_connection_problems(places.spool_conn_id)]
     problems = []
     if not os.path.isabs(places.spool):
         text = "must be an absolute path, or the URL of a place in an object store"
@@ -99,3 +99,16 @@ def spool_problems(places: Places) -> list[Problem]:
         text = "is for the URL of an object store; a local directory has no connection"
         problems.append(Problem("dpone.config.field", "spool_conn_id", text))
     return problems
+
+
+def _connection_problems(spool_conn_id: str | None) -> tuple[Problem, ...]:
+    """Whether Airflow has the connection. What it says is for the object store's own provider to judge."""
+    from airflow_dpone.connections import read_connection
+
+    if spool_conn_id is None:
+        return ()
+    try:
+        read_connection(spool_conn_id, "spool_conn_id")
+    except ConfigurationError as error:
+        return error.problems
+    return ()

@@ -5,7 +5,7 @@ the journal keep the ``code``. No error ever carries a business value, a stateme
 connection string or a secret: columns, rows (ordinals), ids and counts only.
 
     DponeError
-      ConfigurationError   what was asked cannot be delivered: all problems of a stage, in one error
+      ConfigurationError   what was asked cannot be delivered: all problems in one error
       CustodyHeld          another unfinished delivery owns the target
       LeaseHeld            another live process works on this delivery
       Fenced               this process was replaced while it worked; nothing of it can land any more
@@ -134,7 +134,7 @@ def error_of(code: str, message: str, **fields: Any) -> DponeError:
 
 
 class ConfigurationError(DponeError):
-    """All problems of one stage of admission at once; ``problems`` is the list, the message prints it."""
+    """All that is wrong and can be known together; ``problems`` is the list, the message prints it."""
 
     @classmethod
     def of(cls, problems: Iterable[Problem]) -> ConfigurationError:

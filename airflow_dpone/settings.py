@@ -21,6 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from airflow_dpone.errors import ConfigurationError, Problem
 from airflow_dpone.quality_settings import MinMax, Quality, RowCount
 from airflow_dpone.setting_model import SettingModel
 
@@ -252,26 +253,53 @@ class Route(SettingModel):
 
     @field_validator("columns")
     @classmethod
-    def _columns_fit(
-        cls, value: tuple[tuple[str, str], ...] | None, known: ValidationInfo
-    ) -> tuple[tuple[str, str], ...] | None:
+    def _columns_fit(cls, value: tuple[tuple[str, str], ...] | None) -> tuple[tuple[str, str], ...] | None:
         if value is None:
             return None
         if not value:
             raise ValueError("is empty: leave it out for all columns, or name at least one")
-        for side, names in (("source", [s for s, _ in value]), ("target", [t for _, t in value])):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise ValueError(f"names a {side} column twice: {', '.join(twice)}")
-        window = known.data.get("window_column")
-        if window is not None and window not in {source for source, _ in value}:
-            raise ValueError(f"must contain the window column {window!r}")
+        doubled = [
+            f"names a {side} column twice: {', '.join(twice)}"
+            for side, names in (("source", [s for s, _ in value]), ("target", [t for _, t in value]))
+            if (twice := sorted({name for name in names if names.count(name) > 1}))
+        ]
+        if doubled:
+            raise ValueError("; ".join(doubled))
         return value
 
     @property
     def effective_source_name(self) -> str:
         """The source's name in the route's identity: never a path, a host or a user."""
         return self.source_name or (urlsplit(self.source).scheme if "://" in self.source else self.source)
+
+
+_STAND_INS: Mapping[str, Any] = {
+    "source": "chdb:///-",
+    "source_table": ("-", "-"),
+    "target": "duckdb:///-",
+    "target_table": ("-", "-"),
+}
+
+
+def readable_route(fields: Mapping[str, Any], problems: Sequence[Problem]) -> Route | None:
+    """A route with the fields that are right, so that a wrong one hides nothing that is known of the others.
+
+    :param problems: of ``Route(**fields)``; what they name says nothing in the answer, or has its default.
+    :returns: None when there is nothing to read.
+    """
+    kept = dict(fields)
+    for problem in problems:
+        name, _, inner = problem.where.partition(".")
+        held, key = kept.get(name), inner.partition(".")[0]
+        if isinstance(held, Mapping) and key in held:
+            kept[name] = {one: value for one, value in held.items() if one != key}
+        else:
+            kept.pop(name, None)
+    kept["window_column"] = kept.get("window_column") or "-"
+    try:
+        return Route(**{**_STAND_INS, **kept})
+    except ConfigurationError:
+        return None
 
 
 class TargetPlace(SettingModel):

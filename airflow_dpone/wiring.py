@@ -4,7 +4,7 @@ used."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -105,14 +105,15 @@ def deliver(
     """
     from airflow_dpone.delivery.deliver import deliver as run_delivery
     from airflow_dpone.delivery.run import Request
+    from airflow_dpone.delivery.window import Window
 
     places = Places(journal, spool, host_id, spool_conn_id)
     problems = [
         *call_problems(places, deadline_sec, lease_ttl_sec, custody_wait_sec),
         *kind_problems(route, window, requester),
     ]
-    if not problems:
-        problems = route_problems(route, window)
+    if isinstance(route, Route):
+        problems += route_problems(route, window if isinstance(window, Window) else None)
     if problems:
         raise ConfigurationError.of(problems)
     with open_ports(route, places, progress=on_progress, observer=observer) as ports:
@@ -152,10 +153,15 @@ def plan(route: Route, window: Window) -> Plan:
     """What :func:`deliver` would do: types, mapping, refusals and statements, from read-only metadata
     queries.
 
-    Raises only when it cannot connect; everything else, a missing table too, is in ``refusals``.
+    Raises only when it cannot connect and nothing is wrong otherwise; everything else, a missing table or
+    connection too, is in ``refusals``.
     """
     from airflow_dpone.delivery.plan_preview import preview
+    from airflow_dpone.delivery.records import Plan
 
+    problems = route_problems(route, window)
+    if problems:  # as a delivery, which opens nothing then
+        return Plan(route, window, (), tuple(problems), {}, None, ())
     target, writer = _target_and_writer(route)
     return preview(_source(route.source, route.options), target, writer, route, window)
 
@@ -240,20 +246,28 @@ def airflow_home() -> str:
     return os.environ.get("AIRFLOW_HOME") or os.path.expanduser("~/airflow")
 
 
-def route_problems(route: Route, window: Window | None) -> list[Problem]:
-    """What can be told of a route, and of a window if one is given, without opening anything."""
+def route_problems(route: Route, window: Window | None, unread: Collection[str] = ()) -> list[Problem]:
+    """What can be told of a route, and of a window if one is given, without opening anything.
+
+    :param unread: fields that say nothing, since they are wrong: see ``settings.readable_route``.
+    """
     from airflow_dpone.delivery.planning import request_problems
 
     problems: list[Problem] = []
-    backend = "tds"
-    try:
-        backend = _target_and_writer(route)[1].backend
-    except ConfigurationError as error:
-        problems += error.problems
-    try:
-        _source(route.source, route.options)
-    except ConfigurationError as error:
-        problems = [*error.problems, *problems]
+    backend = None
+    if "source" not in unread:
+        try:
+            _source(route.source, route.options)
+        except ConfigurationError as error:
+            problems += error.problems
+    if "target" not in unread:
+        try:
+            path, connection = _embedded_path("target", route.target, "duckdb")
+            backend = "tds" if path is None else "embedded"
+            if path is None:
+                _sql_server(route.target, connection)
+        except ConfigurationError as error:
+            problems += error.problems
     return [*request_problems(route, window, backend), *problems]
 
 

@@ -94,17 +94,24 @@ MUTANTS = (
     # ---- admission
     Mutant(
         "admission: a missing table is made before it was asked whose it is",
-        f"{DELIVERY}/new_table.py",
-        "        gate = run.identity.gate if run.identity else None\n",
-        "        gate = None\n",
+        f"{DELIVERY}/survey.py",
+        "_route_problems(found.gate if found else None, route, table)",
+        "_route_problems(found.gate if found and not found.is_missing else None, route, table)",
         (f"{NEW_TABLE}::test_another_route_does_not_take_the_place_of_a_dropped_table",),
     ),
     Mutant(
         "admission: a missing table is made although something is wrong",
-        f"{DELIVERY}/new_table.py",
-        "    if problems:\n",
-        "    if problems and not new:\n",
+        f"{DELIVERY}/survey.py",
+        "    findings.refuse()\n    if seen.source is None",
+        "    if not found.is_missing:\n        findings.refuse()\n    if seen.source is None",
         (f"{NEW_TABLE}::test_nothing_is_made_while_anything_is_wrong",),
+    ),
+    Mutant(
+        "admission: a target that is wrong hides what is wrong with the source",
+        f"{DELIVERY}/phase1_admit.py",
+        "                survey.refuse_whole(run, error, is_open=is_open)\n",
+        "                pass\n",
+        ("tests/unit/delivery/test_all_at_once.py",),
     ),
     Mutant(
         "admission: a resumed delivery loads into a table that changed",

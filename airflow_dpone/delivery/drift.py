@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_dpone.delivery import target_records as tr
-from airflow_dpone.delivery.planning import FrozenPlan, target_problems, unmapped_problems
+from airflow_dpone.delivery.column_map import target_problems, unmapped_problems
+from airflow_dpone.delivery.planning import FrozenPlan
 from airflow_dpone.delivery.ports import TargetPort
 from airflow_dpone.delivery.run import DeliveryRun
 from airflow_dpone.errors import ConfigurationError, DponeError, TargetRejected

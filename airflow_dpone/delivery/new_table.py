@@ -8,27 +8,23 @@ no table, or an empty one that the next call finds like any other. It is never c
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
-from airflow_dpone.delivery.planning import (
-    ColumnMap,
-    describe_source,
-    judge,
-    map_columns,
-)
-from airflow_dpone.delivery.ports import SourcePort, TargetPort
+from airflow_dpone.delivery.column_map import ColumnMap, map_columns, target_problems
+from airflow_dpone.delivery.ports import TargetPort
 from airflow_dpone.delivery.run import DeliveryRun
 from airflow_dpone.delivery.table_checks import unknown_column
-from airflow_dpone.errors import ConfigurationError, Problem
+from airflow_dpone.errors import Problem
 from airflow_dpone.settings import Route
 from airflow_dpone.wire.fitting import fitting_type
 
 log = logging.getLogger(__name__)
 
 
-def wanted_columns(route: Route, source: r.SourceTable) -> tuple[tuple[str, str], ...]:
-    """Source and target names of what the route delivers, in its order."""
+def _made_columns(route: Route, source: r.SourceTable) -> tuple[tuple[str, str], ...]:
+    """Source and target names of what is made: also of what ``unmapped_columns`` leaves out."""
     return route.columns or tuple((c.name, c.name) for c in source.columns if not c.kind)
 
 
@@ -39,7 +35,7 @@ def fitting_columns(route: Route, source: r.SourceTable) -> tuple[tuple[tr.Targe
     """
     types = {c.name: c.type for c in source.columns}
     columns, problems = [], []
-    for source_name, target_name in wanted_columns(route, source):
+    for source_name, target_name in _made_columns(route, source):
         found = fitting_type(source_name, types[source_name]) if source_name in types else None
         if isinstance(found, Problem):
             problems.append(found)
@@ -61,36 +57,34 @@ def _equal_names(columns: list[tr.TargetColumn]) -> list[Problem]:
 
 
 def look(
-    source: SourcePort, target: TargetPort, route: Route
-) -> tuple[r.SourceTable, tr.NewTable, ColumnMap]:
-    """The source table, the table that would be made for it, and their mapping; both ports are open."""
-    table = describe_source(source, route)
-    columns, unfit = fitting_columns(route, table)
+    target: TargetPort, route: Route, source: r.SourceTable | None
+) -> tuple[tr.TargetTable | None, str, ColumnMap]:
+    """The table that would be made for a source table, its statement, and the mapping; the target is open.
+
+    :param source: None when nobody could look at it: then only the table's place is judged.
+    """
+    columns, unfit = fitting_columns(route, source) if source else ((), [])
     new = target.new_table(*route.target_table, columns)
-    mapping = map_columns(route, table, new.table)
+    if source is None:
+        place = target_problems(new.table, route.options)
+        return None, "", ColumnMap((), (*place, *map_columns(route, None, None).problems))
+    mapping = map_columns(route, source, new.table)
     made = {c.name: c for c in columns}
     # A target column that is not there only because nothing fits into it is no mistake of its own.
     echoes = [
         echo
-        for _, name in wanted_columns(route, table)
+        for _, name in _made_columns(route, source)
         for echo in unknown_column(name, made, "target column", route.target_table[1])
     ]
     problems = (*unfit, *(problem for problem in mapping.problems if problem not in echoes))
-    return table, new, ColumnMap(mapping.columns, problems)
+    return new.table, new.statement, ColumnMap(mapping.columns, problems)
 
 
-def create(run: DeliveryRun, wanted: tr.TargetIdentity) -> None:
-    """Makes the table; what stands against it is one ConfigurationError, and no table.
+def create(run: DeliveryRun, wanted: tr.TargetIdentity, columns: Sequence[tr.TargetColumn]) -> None:
+    """Makes the table, which nothing stands against.
 
     :param wanted: what was missing: the names under which it is going to be stored.
     """
-    route, window, ports = run.request.route, run.request.window, run.ports
-    with ports.source:
-        source, new, mapping = look(ports.source, ports.target, route)
-        gate = run.identity.gate if run.identity else None
-        _, problems = judge(ports.source, route, window, source, mapping, gate)
-    if problems:
-        raise ConfigurationError.of(problems)
-    made = ports.target.create_table(wanted.schema, wanted.table, new.table.columns)
+    made = run.ports.target.create_table(wanted.schema, wanted.table, columns)
     name = f"{wanted.schema}.{wanted.table}"
     log.info("%s was missing: %s", name, "it is made now" if made else "another process made it meanwhile")

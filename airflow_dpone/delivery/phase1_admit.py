@@ -1,24 +1,24 @@
 """Phase 1: may this delivery run, and from where?
 
 One identity query at the target, then lease and custody, then either the open generation is resumed (target
-before source) or a new plan is frozen. All refusals of a stage come in one error and leave nothing durable
-behind.
+before source) or a new plan is frozen. All refusals of source and target come in one error and leave nothing
+durable behind.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from airflow_dpone.delivery import drift, new_table, recover, standing
+from airflow_dpone.delivery import drift, new_table, recover, standing, survey
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.finished import finished_result
 from airflow_dpone.delivery.history import History
 from airflow_dpone.delivery.planning import (
     FrozenPlan,
-    introspect,
-    judge,
     request_problems,
     route_scope,
 )
@@ -53,16 +53,32 @@ def admit(run: DeliveryRun) -> None:
     problems = request_problems(run.request.route, run.request.window, run.ports.writer.backend)
     if problems:
         raise ConfigurationError.of(problems)
-    with run.open_target():
-        identify_target(run)
+    with identified_target(run):
         held = take_lease(run)
         if held is None:
             go_on(run)
             return
     wait_for_lease(run, held)
-    with run.open_target():
-        identify_target(run)
+    with identified_target(run):
         go_on(run)
+
+
+@contextmanager
+def identified_target(run: DeliveryRun) -> Iterator[None]:
+    """The target, open and identified. What stands against that comes with everything else that stands
+    against a delivery that would begin now."""
+    with ExitStack() as stack:
+        is_open = False
+        try:
+            stack.enter_context(run.open_target())
+            is_open = True
+            identify_target(run)
+        except (ConfigurationError, TargetBusy) as error:
+            newest = run.ports.journal.newest_invocation(run.requester.delivery_key)
+            if run.request.may_open and (newest is None or newest.state in ENDED):
+                survey.refuse_whole(run, error, is_open=is_open)
+            raise
+        yield
 
 
 def go_on(run: DeliveryRun) -> None:
@@ -274,7 +290,8 @@ def make_target(run: DeliveryRun) -> None:
     in case.
     """
     wanted = _identity(run)
-    new_table.create(run, wanted)
+    _, into, _, _ = survey.admitted(run, wanted)
+    new_table.create(run, wanted, into.columns)
     identify_target(run)
     found = _identity(run)
     if found.target_key != wanted.target_key:
@@ -288,13 +305,9 @@ def plan_delivery(run: DeliveryRun, generation: int) -> FrozenPlan:
     if _identity(run).is_missing:
         make_target(run)
     found = _identity(run)
-    with ports.source:
-        source, target, mapping = introspect(ports.source, ports.target, route)
-        for seen in target.observations:
-            log.info("observed at the target, nothing is reserved: %s", seen)
-        query, problems = judge(ports.source, route, window, source, mapping, found.gate)
-    if problems or query is None:
-        raise ConfigurationError.of(problems)
+    source, target, mapping, query = survey.admitted(run, found)
+    for seen in target.observations:
+        log.info("observed at the target, nothing is reserved: %s", seen)
     target_window = next((c.wire.name for c in mapping.columns if c.source == route.window_column), None)
     return FrozenPlan(
         delivery_key=run.requester.delivery_key,

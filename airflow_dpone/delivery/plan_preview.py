@@ -3,19 +3,17 @@ run."""
 
 from __future__ import annotations
 
-from airflow_dpone.delivery import new_table
+from contextlib import ExitStack
+
 from airflow_dpone.delivery import records as r
+from airflow_dpone.delivery import survey
 from airflow_dpone.delivery import target_records as tr
-from airflow_dpone.delivery.planning import (
-    ColumnMap,
-    introspect,
-    judge,
-    request_problems,
-)
+from airflow_dpone.delivery.column_map import ColumnMap
+from airflow_dpone.delivery.planning import request_problems
 from airflow_dpone.delivery.ports import SourcePort, TargetPort, WriterPort
 from airflow_dpone.delivery.table_checks import fitted
 from airflow_dpone.delivery.window import Window
-from airflow_dpone.errors import ConfigurationError, Problem
+from airflow_dpone.errors import Problem
 from airflow_dpone.quality_settings import TableCheck
 from airflow_dpone.settings import Route
 
@@ -28,51 +26,64 @@ NOT_INITIALISED = (
 def preview(
     source: SourcePort, target: TargetPort, writer: WriterPort, route: Route, window: Window
 ) -> r.Plan:
-    """Opens both ports, asks the catalogs, writes nothing."""
-    problems = request_problems(route, window, writer.backend)
+    """Opens both ports, asks the catalogs, writes nothing.
+
+    :raises DponeError: a side does not answer, and nothing is wrong otherwise.
+    """
+    findings = survey.Findings()
+    findings.add(*request_problems(route, window, writer.backend))
+    found = None
     statements: dict[str, str] = {}
-    created: dict[str, str] = {}
-    with target, source:
-        try:
-            found = target.identify(
-                *route.target_table, initialise=False, may_be_missing=route.options.create_target
-            )
-            if found.is_missing:
-                table, new, mapping = new_table.look(source, target, route)
-                into, created = new.table, {"create_table": new.statement}
-            else:
-                table, into, mapping = introspect(source, target, route)
-        except ConfigurationError as error:
-            refused = error.problems or (Problem(error.code, "target_table", error.message),)
-            return r.Plan(route, window, (), (*problems, *refused), {}, None, ())
-        query, refusals = judge(source, route, window, table, mapping, found.gate)
-        problems += refusals
-        if query is not None:
-            statements = {**created, "read": query.text}
-            ref = tr.TargetRef(
-                "0" * 64, found.schema, found.table, found.object_id, found.created, into.fingerprint
-            )
-            column = next((c.wire.name for c in mapping.columns if c.source == route.window_column), None)
-            column = None if window.is_full else column
-            statements |= target.statements(
-                ref,
-                mapping.layout,
-                column,
-                _checks(route, mapping),
-                after_image_digest=route.options.proves_after_image,
-            )
-    warnings = (*table.warnings, *into.warnings, *_let_through(route, into))
-    if found.installation_id is None:
+    with ExitStack() as stack:
+        with findings.of("target"):
+            stack.enter_context(target)
+            found = survey.identified(target, route)
+        if found is not None and found.installation_id is None and target.environment != "embedded":
+            findings.add(Problem("dpone.target.not_initialised", "target", NOT_INITIALISED))
+        seen = survey.look(source, target, route, window, found, findings)
+        if found is not None and seen.target is not None and seen.query is not None:
+            statements = _statements(target, route, window, found, seen.target, seen)
+    if findings.silence is not None:
+        raise findings.silence
+    warnings: tuple[str, ...] = seen.source.warnings if seen.source else ()
+    if seen.target is not None:
+        warnings = (*warnings, *seen.target.warnings, *_let_through(route, seen.target))
+    if found is not None and found.installation_id is None:
         warnings = (*warnings, NOT_INITIALISED)
     return r.Plan(
         route,
         window,
-        _columns(mapping),
-        tuple(problems),
+        _columns(seen.mapping),
+        findings.refusals,
         statements,
-        table.estimated_rows,
+        seen.source.estimated_rows if seen.source else None,
         warnings,
-        into.observations,
+        seen.target.observations if seen.target else (),
+    )
+
+
+def _statements(
+    target: TargetPort,
+    route: Route,
+    window: Window,
+    found: tr.TargetIdentity,
+    into: tr.TargetTable,
+    seen: survey.Survey,
+) -> dict[str, str]:
+    ref = tr.TargetRef("0" * 64, found.schema, found.table, found.object_id, found.created, into.fingerprint)
+    mapped = seen.mapping
+    column = next((c.wire.name for c in mapped.columns if c.source == route.window_column), None)
+    told = {"create_table": seen.statement} if seen.statement else {}
+    if seen.query is not None:
+        told["read"] = seen.query.text
+    return told | dict(
+        target.statements(
+            ref,
+            mapped.layout,
+            None if window.is_full else column,
+            _checks(route, mapped),
+            after_image_digest=route.options.proves_after_image,
+        )
     )
 
 

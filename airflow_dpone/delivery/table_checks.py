@@ -15,17 +15,20 @@ _NO_KEYS = ("real", "float")
 
 
 def fitted(
-    checks: Iterable[TableCheck], columns: Iterable[str], types: Mapping[str, SqlType]
+    checks: Iterable[TableCheck],
+    columns: Iterable[str],
+    types: Mapping[str, SqlType],
+    whose: str = "the target",
 ) -> tuple[list[TableCheck], list[Problem]]:
     """Checks whose thresholds are typed, and a problem for each check that cannot be asked.
 
     :param columns: the target's. :param types: of those that are delivered; what is missing in it is
-        somebody else's problem.
+        somebody else's problem. :param whose: columns they are, for the message.
     """
     known = list(columns)
     found, problems = [], []
     for check in checks:
-        wrong = [problem for name in check.columns for problem in _unknown(name, check, known)]
+        wrong = [problem for name in check.columns for problem in _unknown(name, check, known, whose)]
         if not wrong and all(name in types for name in check.columns):
             try:
                 found.append(_typed(check, types))
@@ -45,9 +48,9 @@ def _typed(check: TableCheck, types: Mapping[str, SqlType]) -> TableCheck:
     return replace(check, threshold=typed_threshold(check.threshold, types[check.columns[0]]))
 
 
-def _unknown(name: str, check: TableCheck, known: Iterable[str]) -> list[Problem]:
+def _unknown(name: str, check: TableCheck, known: Iterable[str], whose: str) -> list[Problem]:
     setting = check.kind if check.kind in ("not_null", "unique") else "min_max"
-    return unknown_column(name, known, f"column for quality.{setting}", "the target")
+    return unknown_column(name, known, f"column for quality.{setting}", whose)
 
 
 def unknown_column(name: str, known: Iterable[str], what: str, table: str) -> list[Problem]:

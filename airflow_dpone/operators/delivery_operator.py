@@ -199,37 +199,43 @@ class DeliveryOperator(BaseOperator):
     def _checked(self, context: Context) -> tuple[Route, Places, Window | None, bool]:
         from airflow_dpone import wiring
         from airflow_dpone.errors import ConfigurationError
+        from airflow_dpone.settings import Route, readable_route
 
-        found: list[Any] = []
-        problems: list[Problem] = self.own_problems()
-        for build in (self._route, self._places, lambda: self.window(context)):
+        found: dict[str, Any] = {}
+        wrong: dict[str, tuple[Problem, ...]] = {}
+        for name, build in (
+            ("route", lambda: Route(**self._route_fields())),
+            ("places", self._places),
+            ("window", lambda: self.window(context)),
+        ):
             try:
-                found.append(build())
+                found[name] = build()
             except ConfigurationError as error:
-                problems += error.problems
-        if not problems:
-            problems = wiring.route_problems(found[0], found[2][0])
+                wrong[name] = error.problems
+        window, keep_window = found.get("window", (None, True))
+        problems = [*self.own_problems(), *(problem for some in wrong.values() for problem in some)]
+        unread = {problem.where.partition(".")[0] for problem in wrong.get("route", ())}
+        route = found.get("route") or readable_route(self._route_fields(), wrong["route"])
+        if route is not None:
+            problems += wiring.route_problems(route, window, unread)
         if problems:
             raise ConfigurationError.of(problems)
-        route, places, (window, keep_window) = found
-        return route, places, window, keep_window
+        return found["route"], found["places"], window, keep_window
 
-    def _route(self) -> Route:
-        from airflow_dpone.settings import Route
-
+    def _route_fields(self) -> dict[str, Any]:
         optional = {"limits": self.limits, "quality": self.quality, "options": self.options}
-        return Route(
-            source=self.source,
-            source_table=self.source_table,
-            target=self.target,
-            target_table=self.target_table,
-            window_column=self.window_column,
-            columns=self.columns,
-            strategy=self.strategy,  # type: ignore[arg-type]
-            writer=self.writer,  # type: ignore[arg-type]
-            source_name=self.source_name,
+        return {
+            "source": self.source,
+            "source_table": self.source_table,
+            "target": self.target,
+            "target_table": self.target_table,
+            "window_column": self.window_column,
+            "columns": self.columns,
+            "strategy": self.strategy,
+            "writer": self.writer,
+            "source_name": self.source_name,
             **{name: value for name, value in optional.items() if value is not None},
-        )
+        }
 
     def _places(self) -> Places:
         from airflow_dpone import airflow_config

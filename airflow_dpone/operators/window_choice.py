@@ -40,10 +40,9 @@ def choose_window(
     if has_arguments and rolling is not None:
         raise _refused("is given twice: by window_start/window_end and by rolling")
     if has_arguments:
-        return Window(_instant("window_start", arguments[0]), _instant("window_end", arguments[1])), False
+        return _between(window_start=arguments[0], window_end=arguments[1]), False
     if configured is not None:
-        bounds = (_instant(f"conf.window.{name}", configured[name]) for name in ("start", "end"))
-        return Window(*bounds), False
+        return _between(**{f"conf.window.{name}": configured[name] for name in ("start", "end")}), False
     if isinstance(rolling, Rolling):
         return Window(*rolling.bounds(context)), True
     if rolling is not None:
@@ -81,6 +80,20 @@ def _of_interval(context: Mapping[str, Any]) -> Window:
         )
         raise _refused(text)
     return Window(start, end)
+
+
+def _between(**bounds: Any) -> Window:
+    """The window of two bounds by their names, start first; both are judged."""
+    instants: list[datetime] = []
+    problems: list[Problem] = []
+    for where, value in bounds.items():
+        try:
+            instants.append(_instant(where, value))
+        except ConfigurationError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigurationError.of(problems)
+    return Window(*instants)
 
 
 def _instant(where: str, value: Any) -> datetime:

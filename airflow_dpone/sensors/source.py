@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from airflow_dpone.delivery.window import Window
     from airflow_dpone.operators.windows import Rolling
+    from airflow_dpone.settings import SourcePlace
     from airflow_dpone.triggers.source import SourceSettledTrigger
 
 
@@ -66,18 +67,17 @@ class SourceSettledSensor(WaitingSensor):
     def trigger(self, context: Context, deadline: float) -> SourceSettledTrigger:
         """See the class."""
         from airflow_dpone.errors import ConfigurationError, Problem
-        from airflow_dpone.settings import SourcePlace
         from airflow_dpone.triggers.source import SourceSettledTrigger
 
-        place = SourcePlace(
-            source=self.source,
-            source_table=self.source_table,  # type: ignore[arg-type]
-            window_column=self.window_column,
-        )
+        problems: list[Problem] = []
+        found: dict[str, Any] = {}
+        for name, build in (("place", self._place), ("window", lambda: self._window(context))):
+            try:
+                found[name] = build()
+            except ConfigurationError as error:
+                problems += error.problems
         quiet_sec = self.quiet.total_seconds() if isinstance(self.quiet, timedelta) else self.quiet
-        window = self._window(context)
-        problems = []
-        if self.window_column is None and not window.is_full:
+        if self.window_column is None and not self.full_refresh:
             text = "is needed: the source column that the window cuts"
             problems.append(Problem("dpone.config.field", "window_column", text))
         if isinstance(quiet_sec, bool) or not isinstance(quiet_sec, int | float) or not 0 <= quiet_sec < inf:
@@ -86,10 +86,10 @@ class SourceSettledSensor(WaitingSensor):
         if problems:
             raise ConfigurationError.of(problems)
         return SourceSettledTrigger(
-            source=place.source,
-            source_table=list(place.source_table),
+            source=found["place"].source,
+            source_table=list(found["place"].source_table),
             window_column=self.window_column,
-            window=window.key,
+            window=found["window"].key,
             quiet_sec=float(quiet_sec),
             allow_empty=self.allow_empty,
             deadline=deadline,
@@ -104,6 +104,15 @@ class SourceSettledSensor(WaitingSensor):
         quiet = ", ".join(f"{partition} for {sec:g} s" for partition, sec in busy.items())
         return (
             f"{mutations} unfinished mutation(s); partitions that were quiet too shortly: {quiet or 'none'}."
+        )
+
+    def _place(self) -> SourcePlace:
+        from airflow_dpone.settings import SourcePlace
+
+        return SourcePlace(
+            source=self.source,
+            source_table=self.source_table,  # type: ignore[arg-type]
+            window_column=self.window_column,
         )
 
     def _window(self, context: Context) -> Window:

@@ -81,7 +81,8 @@ def find_table(session: Session, schema: str, table: str) -> StoredTable:
     if wanted in [(_folded(s), _folded(v)) for s, v in session.rows(sql.VIEWS)]:
         text = "is a view; name the table that it reads from"
         raise ConfigurationError.of([Problem("dpone.target.not_a_table", where, text)])
-    text = f"there is no such table{_close_names(where, tables)}"
+    hint = "; correct the name, create it, or set options.create_target"
+    text = f"there is no such table{_close_names(where, tables)}{hint}"
     raise ConfigurationError.of([Problem("dpone.target.table_missing", where, text)])
 
 

@@ -13,17 +13,14 @@ from airflow_dpone.wire.sql_type import SqlType
 
 
 def describe(session: Session, schema: str, table: str, columns: Sequence[tr.TargetColumn]) -> tr.NewTable:
-    """The columns, everything that stands against them, and the statements."""
-    where = f"{schema}.{table}"
+    """The columns, everything that stands against them, and the statements. Without columns: of the place."""
     problems = []
     if catalog.is_ours(schema):
         text = f"schema {schema} belongs to this product; choose another one"
-        problems.append(Problem("dpone.target.not_a_table", where, text))
+        problems.append(Problem("dpone.target.not_a_table", f"{schema}.{table}", text))
     elif catalog.stored_schema(session, schema) is None:
         text = f"there is no such schema; run: CREATE SCHEMA {sql.quoted(schema)};"
         problems.append(Problem("dpone.target.schema_missing", schema, text))
-    if not columns:
-        problems.append(Problem("dpone.target.table_missing", where, "no column is left to make"))
     text = ";\n".join(_statements(schema, table, columns)) + ";" if columns else ""
     return tr.NewTable(tr.TargetTable(tuple(columns), tuple(problems)), text)
 

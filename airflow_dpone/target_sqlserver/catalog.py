@@ -123,7 +123,8 @@ def find_table(session: Session, schema: str, table: str, schemas: sql.Schemas) 
     found = find_or_missing(session, schema, table, schemas)
     if found.is_missing:
         where = f"{schema}.{table}"
-        text = f"there is no such table{_close_names(session, where, schemas)}"
+        hint = "; correct the name, create it, or set options.create_target"
+        text = f"there is no such table{_close_names(session, where, schemas)}{hint}"
         raise ConfigurationError.of([Problem("dpone.target.table_missing", where, text)])
     return found
 

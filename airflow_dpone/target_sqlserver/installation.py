@@ -36,12 +36,16 @@ def require_installation(session: Session, schemas: sql.Schemas) -> str:
     """
     found = installation_id(session, schemas)
     if found is None:
-        raise ConfigurationError(
-            "dpone.target.not_initialised",
-            f"The database has no tables of this product in schema {schemas.control}, or this login may not "
-            "see them.",
-        )
+        raise ConfigurationError("dpone.target.not_initialised", missing_text(schemas))
     return found
+
+
+def missing_text(schemas: sql.Schemas) -> str:
+    """What is said of a database that was not made ready."""
+    return (
+        f"The database has no tables of this product in schema {schemas.control}, or this login may not see "
+        "them: run `python -m airflow_dpone target init`."
+    )
 
 
 def initialise(session: Session, schemas: sql.Schemas) -> str:

@@ -16,14 +16,17 @@ from airflow_dpone.target_sqlserver.session import Session
 def describe(
     session: Session, schema: str, table: str, columns: Sequence[tr.TargetColumn], schemas: sql.Schemas
 ) -> tr.NewTable:
-    """The columns, everything that stands against them, and the statement."""
-    problems = _name_problems(schema, table, columns, schemas)
-    if problems:
-        return tr.NewTable(tr.TargetTable(tuple(columns), tuple(problems)), "")
+    """The columns, everything that stands against them, and the statement. Without columns: of the place."""
+    unfit = _name_problems(schema, table, columns, schemas)
+    if not _is_name(schema) or _is_ours(schema, schemas):  # whatever else there is will not be of that schema
+        return tr.NewTable(tr.TargetTable(tuple(columns), tuple(unfit)), "")
     problems = preflight.new_table_problems(session, schema, columns, schemas)
-    statement = sql.create_table(qualified(schema, table), [(c.name, c.type, c.nullable) for c in columns])
     seen = headroom.observe(session, None)
-    return tr.NewTable(tr.TargetTable(tuple(columns), tuple(problems), (), seen), statement)
+    made = tr.TargetTable(tuple(columns), (*unfit, *problems), (), seen)
+    if unfit or not columns:
+        return tr.NewTable(made, "")
+    statement = sql.create_table(qualified(schema, table), [(c.name, c.type, c.nullable) for c in columns])
+    return tr.NewTable(made, statement)
 
 
 def create(
@@ -45,17 +48,24 @@ def create(
     return True
 
 
+def _is_name(text: str) -> bool:
+    """Whether something can have this name."""
+    return bool(text) and "\0" not in text and len(text.encode("utf-16-le")) <= 2 * MAX_NAME
+
+
+def _is_ours(schema: str, schemas: sql.Schemas) -> bool:
+    return schema.lower() in (schemas.control.lower(), schemas.stage.lower())
+
+
 def _name_problems(
     schema: str, table: str, columns: Sequence[tr.TargetColumn], schemas: sql.Schemas
 ) -> list[Problem]:
     found = []
     for name in (schema, table, *(c.name for c in columns)):
-        if not name or "\0" in name or len(name.encode("utf-16-le")) > 2 * MAX_NAME:
+        if not _is_name(name):
             text = f"is no name in SQL Server: 1 to {MAX_NAME} characters; choose another one"
             found.append(Problem("dpone.config.field", name[:MAX_NAME].replace("\0", " "), text))
-    if schema.lower() in (schemas.control.lower(), schemas.stage.lower()):
+    if _is_ours(schema, schemas):
         text = f"schema {schema} belongs to this product; choose another one"
         found.append(Problem("dpone.target.not_a_table", f"{schema}.{table}", text))
-    if not columns:
-        found.append(Problem("dpone.target.table_missing", f"{schema}.{table}", "no column is left to make"))
     return found

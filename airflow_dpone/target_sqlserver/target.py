@@ -143,11 +143,17 @@ class SqlServerTarget(AbstractContextManager["SqlServerTarget"]):
         """
         with self._session("identifying the target") as session:
             find = catalog.find_or_missing if may_be_missing else catalog.find_table
-            found = find(session, schema, table, self.schemas)
-            if initialise:
-                installed: str | None = installation.require_installation(session, self.schemas)
-            else:
-                installed = installation.installation_id(session, self.schemas)
+            installed = installation.installation_id(session, self.schemas)
+            try:
+                found = find(session, schema, table, self.schemas)
+            except ConfigurationError as error:
+                if installed is not None:
+                    raise
+                text = installation.missing_text(self.schemas)
+                missing = Problem("dpone.target.not_initialised", "target", text)
+                raise ConfigurationError.of([*error.problems, missing]) from None
+            if initialise and installed is None:
+                installed = installation.require_installation(session, self.schemas)
             answer = tr.TargetIdentity(
                 installed,
                 found.schema,

@@ -221,15 +221,26 @@ def resolve(
         return Problem(
             form.code, column, f"{source_type} does not go into {target}: {form.message}.{_LEAVE_OUT}"
         )
-    if source.nullable and not target_nullable and not fail_on_null:
-        return Problem(
-            "dpone.types.nullability",
-            column,
-            f"{source_type} can hold NULL, the target column is NOT NULL. Make the target column "
-            f"{target} NULL, or set options.fail_on_null=True, with which the first NULL stops the delivery "
-            "and is named by column and row.",
-        )
-    return TypePair(source_type, str(target), source.nullable, target_nullable, form)
+    nullable = target_nullable or fail_on_null
+    refused = None if nullable else null_problem(column, source_type, str(target))
+    return refused or TypePair(source_type, str(target), source.nullable, target_nullable, form)
+
+
+def null_problem(column: str, source_type: str, target_type: str) -> Problem | None:
+    """Why a NOT NULL column is not fed by a source type; None when that holds no NULL.
+
+    :param target_type: what the column is, or should be.
+    """
+    source = parse_source_type(source_type)
+    if isinstance(source, str) or not source.nullable:
+        return None
+    return Problem(
+        "dpone.types.nullability",
+        column,
+        f"{source_type} can hold NULL, the target column is NOT NULL. Make the target column "
+        f"{target_type} NULL, or set options.fail_on_null=True, with which the first NULL stops the delivery "
+        "and is named by column and row.",
+    )
 
 
 @dataclass(frozen=True)

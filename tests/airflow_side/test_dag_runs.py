@@ -40,6 +40,20 @@ with DAG("wrong", schedule=None):
     DeliverWindowOperator(task_id="deliver", **(ROUTE | dict(
         source="chdb://me:hunter2@/x", journal="postgresql://me:hunter2@host/x", strategy="sideways",
         spool="s3://me:hunter2@bucket/x")))
+with DAG("wrong_connections", schedule=None):
+    DeliverWindowOperator(task_id="deliver", window_start="then", window_end="now", custody_wait_sec=-1,
+        deadline_sec=0, **(ROUTE | dict(
+        source="no_shop", target="no_warehouse", journal=None, journal_conn_id="no_journal",
+        spool="s3://bucket/x", spool_conn_id="no_store", strategy="sideways", writer="bcp",
+        source_table="shop.orders", limits={{"max_rows": 0}}, quality={{"min_rows": 1}},
+        options={{"create": True}})))
+with DAG("wrong_in_part", schedule=daily):
+    DeliverWindowOperator(task_id="deliver", **(ROUTE | dict(
+        source="no_shop", strategy="sideways", writer="tds", limits={{"max_rows": 0, "parallelism": 2}})))
+with DAG("wrong_tables", schedule=daily):
+    DeliverWindowOperator(task_id="deliver", columns=["id", "colour"],
+        quality={{"not_null": ["nothing"]}}, options={{"unmapped_columns": ["id"]}}, **(ROUTE | dict(
+        target_table=("sales", "order"))))
 with DAG("by_connection", schedule=daily):
     DeliverWindowOperator(task_id="deliver", **(ROUTE | dict(journal=None, journal_conn_id="my_journal")))
 with DAG("all_by_connection", schedule=daily):
@@ -152,6 +166,29 @@ class TestDagRuns:
         for field in ("source:", "strategy:", "window:", "journal:", "spool:"):
             assert f"- {field}" in told
         assert "hunter2" not in told
+
+    @pytest.mark.parametrize(
+        ("dag_id", "day", "fields"),
+        [
+            (
+                "wrong_connections",
+                None,
+                "source target journal_conn_id spool_conn_id strategy writer source_table limits.max_rows "
+                "quality.min_rows options.create window_start window_end custody_wait_sec deadline_sec",
+            ),
+            ("wrong_in_part", 3, "source strategy writer limits.max_rows limits.parallelism"),
+            ("wrong_tables", 3, "sales.order colour columns nothing options.unmapped_columns"),
+        ],
+    )
+    def test_everything_that_is_wrong_is_one_error(
+        self, dag_id: str, day: int | None, fields: str, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        state, tries, _ = run_dag(dag_id, datetime(2026, 3, day, tzinfo=UTC) if day else None)
+        told = "".join(capfd.readouterr())
+        assert (state, tries) == ("failed", 1)
+        assert f"{len(fields.split())} problems:" in told
+        for field in fields.split():
+            assert f"  - {field}: " in told
 
     def test_a_refused_plan_fails_at_once_and_leaves_the_target_free(self, home: Path) -> None:
         state, tries, _ = run_dag("unknown_column", datetime(2026, 3, 3, tzinfo=UTC))

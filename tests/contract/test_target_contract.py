@@ -15,9 +15,9 @@ import pytest
 
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.column_map import map_columns
 from airflow_dpone.delivery.drift import differences
 from airflow_dpone.delivery.identity import key_of
-from airflow_dpone.delivery.planning import map_columns
 from airflow_dpone.delivery.ports import Deadline
 from airflow_dpone.delivery.window import Window
 from airflow_dpone.errors import (

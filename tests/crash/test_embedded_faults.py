@@ -112,6 +112,32 @@ def test_all_problems_of_a_plan_come_at_once_and_plan_shows_the_same(home: Path)
     assert set(shown.refusals) == set(caught.value.problems)
 
 
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"target": "duckdb://{home}/no.duckdb"}, {"target", "colour", "columns", "nothing"}),
+        ({"target_table": ("sales", "order")}, {"sales.order", "colour", "columns", "nothing"}),
+        ({"source": "chdb://{home}/no_shop"}, {"source", "hue", "columns", "nothing"}),
+        ({"source_table": ("shop", "order")}, {"source_table", "hue", "columns", "nothing"}),
+        (
+            {"target_table": ("nowhere", "orders"), "options": {"create_target": True}},
+            {"nowhere", "colour", "columns", "nothing"},
+        ),
+    ],
+)
+def test_one_side_that_is_wrong_hides_nothing_of_the_other(
+    home: Path, changed: dict[str, Any], named: set[str]
+) -> None:
+    paths = {name: value.format(home=home) for name, value in changed.items() if isinstance(value, str)}
+    columns = {"id": "id", "colour": "note", "note": "hue"}
+    wrong = route(home, columns=columns, quality={"not_null": ["nothing"]}, **{**changed, **paths})
+    with pytest.raises(ConfigurationError) as caught:
+        deliver_it(home, wrong)
+    assert named <= {problem.where for problem in caught.value.problems}
+    assert set(plan(wrong, WINDOW).refusals) == set(caught.value.problems)
+    assert_untouched(home)
+
+
 def test_plan_reads_only_and_shows_what_would_be_sent(home: Path) -> None:
     shown = plan(route(home), WINDOW)
     assert shown.refusals == ()

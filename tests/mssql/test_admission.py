@@ -13,7 +13,7 @@ import pytest
 
 from airflow_dpone.cli.arguments import main
 from airflow_dpone.delivery import target_records as tr
-from airflow_dpone.delivery.planning import map_columns, target_problems
+from airflow_dpone.delivery.column_map import map_columns, target_problems
 from airflow_dpone.errors import ConfigurationError, TargetBusy
 from airflow_dpone.settings import Options
 from airflow_dpone.target_sqlserver import catalog, installation_statements, preflight_statements, statements

@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from airflow_dpone.delivery.planning import map_columns
+from airflow_dpone.delivery.column_map import map_columns
 from airflow_dpone.target_embedded.target import EmbeddedTarget
 from tests.docs_examples import ROUTE, SOURCE, block_with, blocks
 

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_dpone import Limits, Options, Route
 from airflow_dpone.errors import CATALOGUE, ConfigurationError, DponeError, Problem, error_of
-from airflow_dpone.settings import Quality
+from airflow_dpone.settings import Quality, readable_route
 
 GOOD: dict[str, Any] = {
     "source": "chdb:///data/shop",
@@ -72,7 +72,6 @@ def test_every_problem_is_in_one_error() -> None:
         ({"columns": []}, "columns", "empty"),
         ({"columns": ["ordered_at", "ordered_at"]}, "columns", "twice"),
         ({"columns": {"ordered_at": "x", "id": "x"}}, "columns", "twice"),
-        ({"columns": ["id"]}, "columns", "window column"),
         ({"target": "duckdb:///a?x=1"}, "target", "parameters"),
         ({"source": "chdb:///"}, "source", "absolute"),
         ({"target_table": ("sales", "")}, "target_table.1", "at least 1"),
@@ -84,6 +83,16 @@ def test_a_wrong_field_is_named(changed: dict[str, Any], where: str, said: str) 
     found = problems_of(**changed)
     assert list(found) == [where]
     assert said in found[where]
+
+
+def test_a_route_is_readable_without_its_wrong_fields() -> None:
+    fields = {**GOOD, "source": "x://y", "strategy": "sideways", "limits": {"max_rows": 0, "parallelism": 3}}
+    with pytest.raises(ConfigurationError) as caught:
+        Route(**fields)
+    found = readable_route(fields, caught.value.problems)
+    assert found is not None
+    assert (found.limits.parallelism, found.limits.max_rows) == (3, Limits().max_rows)
+    assert (found.strategy, found.target) == ("window_replace", GOOD["target"])
 
 
 def test_columns_may_be_a_list_or_a_mapping() -> None:

@@ -43,6 +43,15 @@ def test_arguments_come_first_and_may_be_text() -> None:
     )
 
 
+@pytest.mark.parametrize("by_conf", [True, False])
+def test_both_bounds_are_judged(by_conf: bool) -> None:
+    bounds = {"start": "yesterday", "end": "today"}
+    asked = {"context": context(conf={"window": bounds})} if by_conf else bounds
+    told = refusal(**asked)
+    assert "start: must be an ISO instant" in told
+    assert "end: must be an ISO instant" in told
+
+
 def test_then_the_runs_configuration() -> None:
     conf = {"window": {"start": "2026-03-01T01:00:00+01:00", "end": "2026-03-02T00:00:00Z"}}
     interval = context(conf=conf, start=NEXT, end=NEXT + timedelta(days=1))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_dpone import Requester, Route, Window, deliver, wiring
+from airflow_dpone import Requester, Route, Window, deliver, plan, wiring
 from airflow_dpone.call_checks import Places
 from airflow_dpone.errors import ConfigurationError
 from airflow_dpone.spool.local import LocalSpool
@@ -51,6 +51,56 @@ def test_a_target_s_connection_is_looked_up(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("AIRFLOW_CONN_OTHER", "postgres://loader:hunter2@sql.example/dwh")
     refusal = refused(tmp_path, {"target": "other", "writer": "embedded"})
     assert refusal == {"connection other": "dpone.config.connection", "writer": "dpone.config.writer"}
+
+
+def test_parameters_and_connections_are_refused_together(tmp_path: Path) -> None:
+    """A wrong parameter hides no missing connection; a plan says what is its own."""
+    route = {"source": "no_shop", "target": "no_warehouse", "strategy": "full_refresh", "writer": "bcp"}
+    of_the_route = {
+        "source": "dpone.config.connection",
+        "target": "dpone.config.connection",
+        "window": "dpone.config.window",
+        "writer": "dpone.config.later",
+    }
+    found = refused(
+        tmp_path,
+        route,
+        journal="journal.db",
+        spool="s3://bucket/x?a=b",
+        spool_conn_id="no_store",
+        deadline_sec=0,
+        requester="me",
+    )
+    assert found == {
+        **of_the_route,
+        "journal": "dpone.config.field",
+        "spool": "dpone.config.uri",
+        "spool_conn_id": "dpone.config.connection",
+        "deadline_sec": "dpone.config.field",
+        "requester": "dpone.config.field",
+    }
+    refusals = plan(Route(**{**ROUTE, **route}), DAY).refusals
+    assert {problem.where: problem.code for problem in refusals} == of_the_route
+
+
+def test_extras_of_both_connections_are_refused_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, kind in (("SHOP", "clickhouse"), ("WAREHOUSE", "mssql")):
+        named = {"conn_type": kind, "host": "x.example", "login": "me", "password": "pw", "schema": "dwh"}
+        extra = {"secure": "perhaps", "encrypt": "perhaps"}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps({**named, "extra": extra}))
+    assert refused(tmp_path, {"source": "shop", "target": "warehouse"}, deadline_sec=0) == {
+        "connection shop, secure": "dpone.config.connection",
+        "connection shop, encrypt": "dpone.config.connection",
+        "connection warehouse, encrypt": "dpone.config.connection",
+        "deadline_sec": "dpone.config.field",
+    }
+
+
+def test_nothing_is_said_of_a_writer_while_nobody_knows_the_target(tmp_path: Path) -> None:
+    found = refused(tmp_path, {"target": "not_there", "writer": "embedded", "limits": {"parallelism": 2}})
+    assert found == {"target": "dpone.config.connection"}
 
 
 def test_a_server_s_uri_is_checked_with_the_rest(tmp_path: Path) -> None:
