@@ -19,7 +19,7 @@ def journal_conn_id() -> str:
 
 def spool_path() -> str:
     """Directory or URL of sealed chunks; default ``<AIRFLOW_HOME>/dpone/spool``."""
-    from airflow_dpone.wiring import default_spool
+    from airflow_dpone.call_checks import default_spool
 
     return _option("spool_path") or default_spool()
 

@@ -28,6 +28,16 @@ class Places:
     spool_conn_id: str | None = None
 
 
+def default_spool() -> str:
+    """Where the operator spools without being told."""
+    return os.path.join(airflow_home(), "dpone", "spool")
+
+
+def airflow_home() -> str:
+    """Where Airflow keeps its files; without Airflow's configuration, as Airflow itself decides."""
+    return os.environ.get("AIRFLOW_HOME") or os.path.expanduser("~/airflow")
+
+
 def call_problems(
     places: Places, deadline_sec: float, lease_ttl_sec: float, custody_wait_sec: float = 0.0
 ) -> list[Problem]:

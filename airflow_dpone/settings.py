@@ -167,6 +167,14 @@ def check_uri(schemes: tuple[str, ...], value: str) -> str:
     raise PydanticCustomError("dpone.config.uri", "{text}", {"text": text})
 
 
+def checked_target(target: str) -> str:
+    """What a route would let through as its target."""
+    try:
+        return check_uri(TARGET_SCHEMES, target)
+    except PydanticCustomError as error:
+        raise ConfigurationError.of([Problem(error.type, "target", error.message())]) from None
+
+
 def _table_name(value: object) -> object:
     if isinstance(value, str):
         hint = tuple(value.split("."))

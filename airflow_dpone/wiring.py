@@ -10,17 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 from urllib.parse import urlsplit
 
-from pydantic_core import PydanticCustomError
-
-from airflow_dpone.call_checks import Places, call_problems, kind_problems
+from airflow_dpone.call_checks import Places, airflow_home, call_problems, kind_problems
 from airflow_dpone.errors import ConfigurationError, Problem
 from airflow_dpone.settings import (
-    TARGET_SCHEMES,
     Options,
     Route,
     SourcePlace,
     TargetPlace,
-    check_uri,
+    checked_target,
     uri_path,
 )
 
@@ -231,19 +228,9 @@ def open_writer_search(
     from airflow_dpone.target_sqlserver.target import SqlServerTarget
 
     none = "is an embedded target: its writers have no sessions, each ends with the process of its task"
-    where = sql_server(_checked(target), none)
+    where = sql_server(checked_target(target), none)
     with _open_journal(journal, host_id) as opened:
         yield opened, SqlServerTarget(where)
-
-
-def default_spool() -> str:
-    """Where the operator spools without being told."""
-    return os.path.join(airflow_home(), "dpone", "spool")
-
-
-def airflow_home() -> str:
-    """Where Airflow keeps its files; without Airflow's configuration, as Airflow itself decides."""
-    return os.environ.get("AIRFLOW_HOME") or os.path.expanduser("~/airflow")
 
 
 def route_problems(route: Route, window: Window | None, unread: Collection[str] = ()) -> list[Problem]:
@@ -255,19 +242,19 @@ def route_problems(route: Route, window: Window | None, unread: Collection[str] 
 
     problems: list[Problem] = []
     backend = None
-    if "source" not in unread:
-        try:
+    try:
+        if "source" not in unread:
             _source(route.source, route.options)
-        except ConfigurationError as error:
-            problems += error.problems
-    if "target" not in unread:
-        try:
+    except ConfigurationError as error:
+        problems += error.problems
+    try:
+        if "target" not in unread:
             path, connection = _embedded_path("target", route.target, "duckdb")
             backend = "tds" if path is None else "embedded"
             if path is None:
                 _sql_server(route.target, connection)
-        except ConfigurationError as error:
-            problems += error.problems
+    except ConfigurationError as error:
+        problems += error.problems
     return [*request_problems(route, window, backend), *problems]
 
 
@@ -359,18 +346,10 @@ def find_target_key(place: TargetPlace) -> str:
         return target.identify(*place.target_table, initialise=True).target_key
 
 
-def _checked(target: str) -> str:
-    """What a route would let through as its target."""
-    try:
-        return check_uri(TARGET_SCHEMES, target)
-    except PydanticCustomError as error:
-        raise ConfigurationError.of([Problem(error.type, "target", error.message())]) from None
-
-
 def closed_target(target: str) -> EmbeddedTarget | SqlServerTarget:
     """The target that a URI or a connection id names. An Airflow connection is read for it; nothing else is
     opened. Raises ConfigurationError."""
-    path, connection = _embedded_path("target", _checked(target), "duckdb")
+    path, connection = _embedded_path("target", checked_target(target), "duckdb")
     if path is not None:
         from airflow_dpone.target_embedded.target import EmbeddedTarget
 
