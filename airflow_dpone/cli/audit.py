@@ -7,7 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from airflow_dpone.cli.commands import Answer, Command
-from airflow_dpone.cli.db import add_journal, address_of
+from airflow_dpone.cli.db import address_of
+from airflow_dpone.cli.recovery import add_journal_and_target
 
 if TYPE_CHECKING:
     from airflow_dpone.delivery.audit import Finding, TableAudit
@@ -55,21 +56,9 @@ def _tell_finding(one: Finding) -> None:
 
 
 def _add_audit(command: argparse.ArgumentParser) -> None:
-    add_journal(command)
-    command.add_argument(
-        "--target",
-        required=True,
-        metavar="URI_OR_ID",
-        help="the target: its URI, or the id of its Airflow connection",
-    )
+    add_journal_and_target(command)
     command.add_argument(
         "--target-table", nargs=2, metavar=("SCHEMA", "TABLE"), help="only this table; default: every one"
-    )
-    command.add_argument(
-        "--host-id",
-        metavar="ID",
-        help="the machine that a SQLite journal belongs to; default: [dpone] host_id, /etc/machine-id, or "
-        "the host name",
     )
 
 

@@ -62,13 +62,8 @@ def add_journal(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_migrate(command: argparse.ArgumentParser) -> None:
-    add_journal(command)
-    command.add_argument(
-        "--sql",
-        action="store_true",
-        help="open nothing; print only the script that creates a journal on PostgreSQL",
-    )
+def add_host_id(command: argparse.ArgumentParser) -> None:
+    """The argument that names this machine."""
     command.add_argument(
         "--host-id",
         metavar="ID",
@@ -76,6 +71,16 @@ def _add_migrate(command: argparse.ArgumentParser) -> None:
         "/etc/machine-id, or the host name. A container whose journal outlives it needs one that stays the "
         "same.",
     )
+
+
+def _add_migrate(command: argparse.ArgumentParser) -> None:
+    add_journal(command)
+    command.add_argument(
+        "--sql",
+        action="store_true",
+        help="open nothing; print only the script that creates a journal on PostgreSQL",
+    )
+    add_host_id(command)
 
 
 def address_of(chosen: argparse.Namespace) -> JournalAddress:

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from airflow_dpone.cli.commands import Answer, Command, Group
-from airflow_dpone.cli.db import add_journal, address_of
+from airflow_dpone.cli.db import add_host_id, add_journal, address_of
 
 if TYPE_CHECKING:
     from airflow_dpone.call_checks import Places
@@ -124,7 +124,8 @@ def _places(chosen: argparse.Namespace) -> Places:
     return Places(address_of(chosen), spool, chosen.host_id or airflow_config.host_id(), chosen.spool_conn_id)
 
 
-def _add_journal_and_target(command: argparse.ArgumentParser) -> None:
+def add_journal_and_target(command: argparse.ArgumentParser) -> None:
+    """The arguments that name the journal, this machine and the target."""
     add_journal(command)
     command.add_argument(
         "--target",
@@ -132,11 +133,10 @@ def _add_journal_and_target(command: argparse.ArgumentParser) -> None:
         metavar="URI_OR_ID",
         help="the target: its URI, or the id of its Airflow connection",
     )
-    command.add_argument(
-        "--host-id",
-        metavar="ID",
-        help="this machine, as for the deliveries; default: host_id of Airflow's section dpone",
-    )
+    add_host_id(command)
+
+
+def _add_yes(command: argparse.ArgumentParser) -> None:
     command.add_argument("--yes", action="store_true", help="do it; without, only say what would be done")
 
 
@@ -147,13 +147,14 @@ def _add_delivery(command: argparse.ArgumentParser) -> None:
 
 
 def _add_places(command: argparse.ArgumentParser) -> None:
-    _add_journal_and_target(command)
+    add_journal_and_target(command)
     command.add_argument(
         "--spool",
         metavar="PATH_OR_URL",
         help="the deliveries' spool; default: spool_path of Airflow's section dpone",
     )
     command.add_argument("--spool-conn-id", metavar="ID", help="Airflow connection of a spool's URL")
+    _add_yes(command)
 
 
 def _add_adopt(command: argparse.ArgumentParser) -> None:
@@ -174,7 +175,8 @@ def _add_retire(command: argparse.ArgumentParser) -> None:
 
 
 def _add_writer(command: argparse.ArgumentParser) -> None:
-    _add_journal_and_target(command)
+    add_journal_and_target(command)
+    _add_yes(command)
     _add_delivery(command)
     command.add_argument(
         "--allow-kill", action="store_true", help="with --yes: end each session that is still exactly the one"

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.text import Text
 
-from airflow_dpone.cli.recovery import GROUP
+from airflow_dpone.cli import audit
+from airflow_dpone.cli.arguments import TREE
+from airflow_dpone.cli.commands import Command
 from tests.servers.airflow_home import AirflowHome
 
 pytestmark = pytest.mark.timeout(1800)
@@ -88,12 +91,17 @@ def test_the_groups_exit_codes_and_usage_are_those_of_the_program(home: AirflowH
     assert "--delivery" in wrong.stderr
 
 
+def texts_of(command: Command) -> list[str]:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return [action.help for action in parser._actions if action.help and action.dest != "help"]
+
+
 def test_airflows_help_shows_every_word_of_ours(home: AirflowHome) -> None:
     """Airflow reads square brackets in a help text as markup, and leaves them out."""
-    told = " ".join(home.said("dpone", "recovery", "retire", "--help").split())
-    ours = argparse.ArgumentParser()
-    next(command for command in GROUP.commands if command.name == "retire").add_arguments(ours)
-    texts = [action.help for action in ours._actions if action.help and action.dest != "help"]
-    assert len(texts) > 5
-    for text in texts:
-        assert " ".join(text.split()) in told, text
+    commands = [command for node in TREE for command in getattr(node, "commands", (node,))]
+    for text in [text for command in commands for text in (command.description, *texts_of(command))]:
+        assert Text.from_markup(text).plain == text
+    told = "".join(home.said("dpone", "audit", "--help").split())
+    for text in texts_of(audit.COMMAND):
+        assert "".join(text.split()) in told, text
