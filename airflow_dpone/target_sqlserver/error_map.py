@@ -131,10 +131,17 @@ def publication_code(number: int) -> str:
     return _PUBLICATION_CODES[kind_of_number(number)]
 
 
+_NOT_THE_TEXT = (Kind.BUSY, Kind.UNAVAILABLE, Kind.SPACE, Kind.PERMISSION, Kind.CHANGED)
+
+
 def compile_code(number: int) -> str:
-    """The code of a publication that the server does not compile; nothing of it was sent to run."""
-    known = {Kind.BUSY: "dpone.publish.failed", Kind.CHANGED: "dpone.publish.target_changed"}
-    return known.get(kind_of_number(number), "dpone.publish.not_compiled")
+    """The code of a publication that the server does not compile; nothing of it was sent to run.
+
+    A server without memory, or a right that is missing, says nothing about the text: told as anywhere else.
+    """
+    if kind_of_number(number) in _NOT_THE_TEXT:
+        return publication_code(number)
+    return "dpone.publish.not_compiled"
 
 
 @contextmanager

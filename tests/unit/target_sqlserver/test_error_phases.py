@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_dpone.errors import CATALOGUE
-from airflow_dpone.target_sqlserver.error_map import of_odbc, publication_code
+from airflow_dpone.target_sqlserver.error_map import compile_code, of_odbc, publication_code
 from tests.unit.bulk_writer.test_tds_write import Core, ended, write
 from tests.unit.target_sqlserver.test_error_map import error
 
@@ -54,3 +54,11 @@ def test_in_a_publication_that_is_proved_rolled_back_the_number_says_why(number:
     """Never that it could be sent again as it is: that decides whoever planned it."""
     code = publication_code(number)
     assert CATALOGUE[code].error in ("TargetBusy", "TargetRejected", "ConfigurationError", "CapacityError")
+
+
+@pytest.mark.parametrize("number", AGAIN)
+def test_what_is_tried_again_before_a_bulk_load_is_tried_again_when_the_publication_is_compiled(
+    number: int,
+) -> None:
+    """Nothing was sent to run."""
+    assert CATALOGUE[compile_code(number)].retry == "backoff"

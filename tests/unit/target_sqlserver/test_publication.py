@@ -49,9 +49,13 @@ def test_a_rehearsal_has_a_fence_that_no_gate_lets_in_and_changes_nothing_else()
         (207, "dpone.publish.target_changed"),
         (208, "dpone.publish.target_changed"),
         (1222, "dpone.publish.failed"),
+        (701, "dpone.target.no_space"),
+        (9002, "dpone.target.no_space"),
+        (229, "dpone.target.permission"),
     ],
 )
 def test_what_does_not_compile_is_told_by_its_number(number: int, code: str) -> None:
+    """[B54] Without memory or a right the table is not at fault, and memory may be there again."""
     found = publication._rehearse(Answering(odbc_error(number)), "text", PARAMETERS)
     assert found is not None
     assert (found[0], found[2]) == (code, number)
