@@ -30,15 +30,17 @@ def publish(run: DeliveryRun) -> None:
     with run.open_target():
         drift.refuse_obstacles(run)
         for _ in range(SENDS_PER_TRY):
-            send_once(run)
+            outcome = send_once(run)
             if run.state is not S.PREPARED:
                 return
-    text = f"{SENDS_PER_TRY} publications were sent and each is proved not effective"
+    why = f"error {outcome.error_number}" if outcome.error_number else outcome.code
+    told = f"; about the last one the target said {why}" if why else ""
+    text = f"{SENDS_PER_TRY} publications were sent and each is proved not effective{told}"
     raise TargetBusy("dpone.publish.not_effective", text, operation_id=run.frozen.operation_id)
 
 
-def send_once(run: DeliveryRun) -> None:
-    """One send with a fence of its own, journaled before its first byte leaves."""
+def send_once(run: DeliveryRun) -> tr.PublishOutcome:
+    """One send with a fence of its own, journaled before its first byte leaves; what it was answered."""
     intent, request = make_request(run)
     rows = request.expected.rows
     sent = {
@@ -54,6 +56,7 @@ def send_once(run: DeliveryRun) -> None:
     outcome = run.step([(S.PUBLISHING, sent)], lambda: _send(run, request))
     settle_outcome(run, outcome)
     run.progress("publish", rows, rows, "rows")
+    return outcome
 
 
 def _send(run: DeliveryRun, request: tr.PublishRequest) -> tr.PublishOutcome:

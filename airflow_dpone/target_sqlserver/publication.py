@@ -190,7 +190,7 @@ def _outcome(found: list[list[Row]]) -> tr.PublishOutcome:
     if kind == "compiled":
         raise OutcomeUnknown("dpone.publish.outcome_unknown", "The target rehearsed what it should publish.")
     if kind != "rolled_back":
-        return tr.PublishOutcome(kind)
+        return tr.PublishOutcome(kind, error_number=number)
     if number is None:
         return tr.PublishOutcome("ended_early")
     if number in _REASONS:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.states import DeliveryState
-from airflow_dpone.errors import DponeError, Incident, OutcomeUnknown
+from airflow_dpone.errors import DponeError, Incident, OutcomeUnknown, TargetBusy
 from tests.fakes.world import SCHEMA, TABLE, World, as_set, order, orders, requester
 
 RECEIPT, GATE = '"dpone.delivery_receipt"', '"dpone.target_gate"'
@@ -43,6 +44,35 @@ def test_a_publication_that_never_arrived_is_sent_again_after_the_proof(world: W
     assert world.rows() == as_set(orders(6))
     assert len(world.target.receipts()) == 1
     assert world.untidy() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (tr.PublishOutcome("ended_early", error_number=3609), "the target said error 3609"),
+        (TargetBusy("dpone.target.unavailable", "gone"), "the target said dpone.target.unavailable"),
+    ],
+    ids=["a trigger rolled back", "the connection broke"],
+)
+def test_after_three_sends_without_effect_the_error_says_what_ended_the_last_one(
+    world: World, monkeypatch: pytest.MonkeyPatch, answer: tr.PublishOutcome | DponeError, told: str
+) -> None:
+    """[B48] The proof is the probe's, and it knows no reason."""
+    before = world.rows()
+
+    def publish(request: tr.PublishRequest) -> tr.PublishOutcome:
+        if isinstance(answer, DponeError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(world.target, "publish", publish)
+    with pytest.raises(TargetBusy) as raised:
+        world.deliver()
+    assert (raised.value.code, raised.value.state_after) == ("dpone.publish.not_effective", "PREPARED")
+    assert told in raised.value.message
+    assert [e.event for e in world.events()].count("PUBLISHING") == 3
+    assert world.rows() == before
+    assert world.target.receipts() == []
 
 
 def test_a_commit_is_believed_only_when_another_session_has_read_the_receipt(world: World) -> None:

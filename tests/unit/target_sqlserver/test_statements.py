@@ -204,6 +204,13 @@ def test_a_sentinel_is_taken_as_it_is(kind: str) -> None:
     assert publication._outcome([[(kind, None)]]) == tr.PublishOutcome(kind)
 
 
+def test_an_early_end_keeps_the_number_of_what_ended_it() -> None:
+    """3609: the transaction ended in a trigger."""
+    assert publication._outcome([[("ended_early", 3609)]]) == tr.PublishOutcome(
+        "ended_early", error_number=3609
+    )
+
+
 def test_a_rollback_without_a_number_is_not_believed() -> None:
     assert publication._outcome([[("rolled_back", None)]]).kind == "ended_early"
 
