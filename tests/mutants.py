@@ -137,14 +137,14 @@ MUTANTS = (
     ),
     Mutant(
         "gate: a journal that lost its end goes on",
-        f"{DELIVERY}/phase1_admit.py",
+        f"{DELIVERY}/governed.py",
         "    if gate.fence > known:\n",
         "    if gate.fence > known + 1_000:\n",
         (STORIES,),
     ),
     Mutant(
         "gate: another journal goes on",
-        f"{DELIVERY}/phase1_admit.py",
+        f"{DELIVERY}/governed.py",
         "    if gate.journal_id != journal.journal_id:\n",
         "    if not gate.journal_id:\n",
         (STORIES,),

@@ -21,6 +21,7 @@ from typing import Protocol
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
+from airflow_dpone.delivery.governed import refuse_foreign_gate
 from airflow_dpone.delivery.history import Attempt, History
 from airflow_dpone.delivery.planning import FrozenPlan
 from airflow_dpone.delivery.ports import JournalPort
@@ -129,14 +130,16 @@ def end_writers(journal: JournalPort, target: SessionsPort, invocation_key: str)
     """Looks for the sessions and ends each that is still exactly the one that was seen.
 
     Raises as :func:`find_writers`; LeaseHeld while a process works on the delivery, CustodyHeld when another
-    delivery has the target by now. A crash in between has ended some of them: the next call finds the others.
+    delivery has the target by now; JournalError when another journal governs the table, or this one has lost
+    its end: the fence that the lease takes would hide that. A crash in between has ended some of them: the
+    next call finds the others.
     """
     found = _known(journal, invocation_key)
-    seen = _search(journal, target, found)
+    seen = _search(journal, target, found, ends=True)
     if not seen.writers:
         return seen
     with _lease(journal, found):
-        seen = _search(journal, target, found)
+        seen = _search(journal, target, found, ends=True)
         with target:
             return replace(seen, writers=tuple(_ended(target, writer) for writer in seen.writers))
 
@@ -164,7 +167,9 @@ def _known(journal: JournalPort, invocation_key: str) -> jr.Invocation:
     return found
 
 
-def _search(journal: JournalPort, target: SessionsPort, found: jr.Invocation) -> WriterSearch:
+def _search(
+    journal: JournalPort, target: SessionsPort, found: jr.Invocation, *, ends: bool = False
+) -> WriterSearch:
     history = History.of(found.invocation_key, journal.events(found.invocation_key))
     planned = FrozenPlan.from_json(history.required(DeliveryState.PLANNED)).target
     by_grant = _in_doubt(history)
@@ -180,7 +185,9 @@ def _search(journal: JournalPort, target: SessionsPort, found: jr.Invocation) ->
     if not by_grant:
         return search
     with target:
-        _refuse_other_database(target, planned)
+        gate = _gate_of(target, planned)
+        if ends and gate is not None:
+            refuse_foreign_gate(journal, planned, gate)
         sessions = target.writer_sessions()
     writers = tuple(
         _lost(by_grant[grant], session)
@@ -206,13 +213,14 @@ def _lost(attempt: Attempt, session: WriterSession) -> LostWriter:
     )
 
 
-def _refuse_other_database(target: SessionsPort, planned: tr.TargetRef) -> None:
-    """On another server there is no such session, which would say nothing."""
+def _gate_of(target: SessionsPort, planned: tr.TargetRef) -> tr.GateRow | None:
+    """The delivery's own database is asked: on another server no such session would say nothing."""
     found = target.identify(planned.schema, planned.table, initialise=False, may_be_missing=True)
     if found.installation_id is None or found.target_key != planned.target_key:
         text = f"this database does not know {planned.schema}.{planned.table} as this delivery's target"
         own = "Name the delivery's own database with --target."
         raise ConfigurationError("dpone.recovery.target_unknown", text, next_action=own)
+    return found.gate
 
 
 @contextmanager

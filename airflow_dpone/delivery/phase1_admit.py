@@ -16,13 +16,13 @@ from airflow_dpone.delivery import drift, new_table, recover, standing, survey
 from airflow_dpone.delivery import journal_records as jr
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.finished import finished_result
+from airflow_dpone.delivery.governed import refuse_foreign_gate
 from airflow_dpone.delivery.history import History
 from airflow_dpone.delivery.planning import (
     FrozenPlan,
     request_problems,
     route_scope,
 )
-from airflow_dpone.delivery.ports import JournalPort
 from airflow_dpone.delivery.run import DeliveryRun, Phase
 from airflow_dpone.delivery.states import (
     BEFORE_PUBLICATION,
@@ -125,20 +125,6 @@ def identify_target(run: DeliveryRun) -> None:
     run.identity = found
     if found.gate is not None:
         refuse_foreign_gate(journal, found, found.gate)
-
-
-def refuse_foreign_gate(
-    journal: JournalPort, target: tr.TargetIdentity | tr.TargetRef, gate: tr.GateRow
-) -> None:
-    """Raises JournalError when another journal governs the table, or when this one has lost its end."""
-    name = f"{target.schema}.{target.table}"
-    if gate.journal_id != journal.journal_id:
-        text = f"{name} is governed by journal {gate.journal_id}, not by this one ({journal.journal_id})"
-        raise JournalError("dpone.journal.not_bound_to_target", text, journal_id=journal.journal_id)
-    known = journal.fence(gate.target_key)
-    if gate.fence > known:
-        text = f"{name} has seen fence {gate.fence}, this journal only gave {known}: its end was lost"
-        raise JournalError("dpone.journal.older_than_target", text, journal_id=journal.journal_id)
 
 
 def take_lease(run: DeliveryRun) -> CustodyHeld | LeaseHeld | None:

@@ -21,9 +21,9 @@ from airflow_dpone.delivery import owned, phase7_checkpoint
 from airflow_dpone.delivery import records as r
 from airflow_dpone.delivery import target_records as tr
 from airflow_dpone.delivery.crash_points import observe
+from airflow_dpone.delivery.governed import refuse_foreign_gate
 from airflow_dpone.delivery.history import History
 from airflow_dpone.delivery.leased_run import LeasedRun
-from airflow_dpone.delivery.phase1_admit import refuse_foreign_gate
 from airflow_dpone.delivery.planning import FrozenPlan
 from airflow_dpone.delivery.ports import RecoveryPorts, TargetPort
 from airflow_dpone.delivery.states import (

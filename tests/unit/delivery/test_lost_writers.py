@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from airflow_dpone.delivery.history import History
 from airflow_dpone.delivery.lost_writers import WriterSearch, end_writers, find_writers
-from airflow_dpone.errors import ConfigurationError, LeaseHeld, TargetBusy
+from airflow_dpone.errors import ConfigurationError, JournalError, LeaseHeld, TargetBusy
 from tests.fakes.sessions import FakeSessions, session_of
 from tests.fakes.world import World, as_set, orders
 from tests.unit.delivery.test_abandoned_attempts import LIVES, abandoned, lives_to_the_end
@@ -168,3 +172,40 @@ def test_every_message_about_it_names_the_command_with_its_key(
     assert command in (world.invocation().next_action or "")
     (warning,) = [one for one in caplog.messages if "left behind" in one]
     assert command in warning
+
+
+@pytest.mark.parametrize("is_older", [True, False], ids=["an older copy of the journal", "another journal"])
+def test_a_journal_that_lost_its_end_gives_no_fence_for_it(
+    world: World, sessions: FakeSessions, left: str, tmp_path: Path, is_older: bool
+) -> None:
+    """[C5] The lease takes a fence: asked often enough, the command would hide what refuses a delivery."""
+    alive, key, older = list(sessions.found), world.invocation().invocation_key, tmp_path / "older.db"
+    with closing(sqlite3.connect(world.journal_path)) as database:
+        database.execute("VACUUM INTO ?", (str(older),))
+    world.deliver()
+    world.deliver(rerun=True)
+    world.journal_name = older.name
+    older.rename(world.journal_path)
+    if is_older:
+        why = "dpone.journal.older_than_target"
+    else:
+        world.target.execute(f"UPDATE \"dpone.target_gate\" SET journal_id = '{UUID(int=1)}'")
+        why = "dpone.journal.not_bound_to_target"
+    sessions.found = alive
+    assert len(ask(world, sessions, key=key).writers) == 1, "looking tells what it sees"
+    before = fence_of(world, key)
+    for _ in range(9):
+        with pytest.raises(JournalError) as raised:
+            ask(world, sessions, end_writers, key)
+        assert raised.value.code == why
+    assert (fence_of(world, key), sessions.ended) == (before, [])
+    with pytest.raises(JournalError) as raised:
+        world.deliver()
+    assert raised.value.code == why
+
+
+def fence_of(world: World, key: str) -> int:
+    with world.open_journal() as journal:
+        found = journal.invocation(key)
+        assert found is not None
+        return journal.fence(found.target_key)
