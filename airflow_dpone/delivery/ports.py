@@ -230,8 +230,8 @@ class TargetPort(AbstractContextManager["TargetPort"], Protocol):
     def verify_stage(
         self, stage: tr.StageRef, layout: WireLayout, rows: int, digest: str, *, deadline: Deadline
     ) -> tr.StageObservation:
-        """Takes the barrier (no writer lives, else TargetBusy ``dpone.target.writer_lives``), counts and
-        hashes inside the target; seals a stage that holds the chunk, retires one that does not."""
+        """Takes the barrier (no writer lives, else TargetBusy ``dpone.target.writer_lives``), counts, hashes;
+        seals a stage that holds the chunk, retires one that does not. A retired one proves nothing."""
 
     @effect
     def build_prepared(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from airflow_dpone.delivery import identity
@@ -163,6 +163,7 @@ class StageObservation:
     """What the target itself counted and hashed under its barrier.
 
     :param overflow: more rows than expected were found; then the sums mean nothing.
+    :param digest_sum: None where it would prove nothing.
     """
 
     rows: int
@@ -172,6 +173,11 @@ class StageObservation:
     def proves(self, expected: DigestSum) -> bool:
         """Whether the stage holds exactly the expected multiset of rows."""
         return not self.overflow and self.digest_sum == expected
+
+    @property
+    def without_proof(self) -> StageObservation:
+        """Of a stage that was retired before: it proves nothing any more, whatever it holds now."""
+        return replace(self, digest_sum=None)
 
     def holds(self, rows: int, digest: str) -> bool:
         """The same for a sealed chunk, of which the sum after its carries is known."""

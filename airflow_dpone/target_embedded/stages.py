@@ -116,7 +116,9 @@ def verify(
     mark = require(session, stage)
     require_columns(session, stage, layout)
     seen = proof.observe(session, sql.stage_path(stage.name), layout, rows, deadline)
-    verdict = SEALED if mark.state != RETIRED and seen.holds(rows, digest) else RETIRED
+    if mark.state == RETIRED:
+        return seen.without_proof
+    verdict = SEALED if seen.holds(rows, digest) else RETIRED
     if mark.state != verdict:
         _set_state(session, stage, verdict, None)
     return seen

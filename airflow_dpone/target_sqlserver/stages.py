@@ -136,7 +136,9 @@ def verify(
             text = f"The session of the writer of {stage.name} has not ended after {wait:.0f} s."
             raise TargetBusy("dpone.target.writer_lives", text, stage=stage.name)
     seen = observe(session, stage, layout, chunk[0], schemas, deadline)
-    verdict = marks.SEALED if mark.state != marks.RETIRED and seen.holds(*chunk) else marks.RETIRED
+    if mark.state == marks.RETIRED:
+        return seen.without_proof
+    verdict = marks.SEALED if seen.holds(*chunk) else marks.RETIRED
     if mark.state != verdict:
         judged = Mark(stage.owner, verdict, None, stage.object_id)
         session.execute(sql.change_mark(schemas, stage.name), str(judged))

@@ -505,7 +505,7 @@ def test_only_a_granted_stage_is_written(delivery: Delivery, state: str) -> None
 
 @pytest.mark.parametrize("after", ["a verdict", "a second verdict"])
 def test_only_a_stage_that_holds_its_chunk_is_published(lab: Lab, delivery: Delivery, after: str) -> None:
-    """[B2] The verdict is the mark's, and nothing leaves ``retired``: not even what is right later."""
+    """[B2] The verdict is the mark's, and nothing leaves ``retired``: what is right later proves nothing."""
     stage = delivery.create()
     delivery.grant(stage)
     delivery.write(stage, NEW[:-1] if after == "a verdict" else NEW)
@@ -516,7 +516,9 @@ def test_only_a_stage_that_holds_its_chunk_is_published(lab: Lab, delivery: Deli
         lab.add_to_stage(stage.name, NEW[0])
     else:
         lab.add_to_stage(stage.name, NEW[-1])
-    assert delivery.verify(stage, len(NEW), NEW).proves(sum_of(NEW, delivery.layout))
+    seen = delivery.verify(stage, len(NEW), NEW)
+    assert (seen.rows, seen.proves(sum_of(NEW, delivery.layout))) == (len(NEW), False)
+    assert not seen.holds(len(NEW), sum_of(NEW, delivery.layout).digest)
     refused(Incident, "dpone.target.stage_state", lambda: delivery.build("p_1", key_of(["p"]), [stage], 4))
     assert delivery.target.drop_stage(stage) is True
 

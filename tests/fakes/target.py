@@ -332,9 +332,9 @@ class SqliteTarget(faults.TargetFile):
         with transaction(connection):
             is_retired = self._require(connection, stage) == "retired"
             seen = storage.observe(connection, _path(stage), layout, rows)
-            holds = not is_retired and seen.holds(rows, digest)
-            self._mark(connection, stage, "sealed" if holds else "retired")
-        return seen
+            if not is_retired:
+                self._mark(connection, stage, "sealed" if seen.holds(rows, digest) else "retired")
+        return seen.without_proof if is_retired else seen
 
     def _refuse_replaced(self, connection: sqlite3.Connection, claim: tr.Claim) -> None:
         gate = self._gate(connection, claim.target_key)

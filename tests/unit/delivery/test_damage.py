@@ -11,7 +11,7 @@ from airflow_dpone.delivery.states import AttemptEvent
 from airflow_dpone.errors import DponeError, JournalError, SpoolError, TargetRejected
 from airflow_dpone.settings import Limits
 from tests.fakes import target_storage
-from tests.fakes.world import SCHEMA, TABLE, World, as_set, order, orders
+from tests.fakes.world import SCHEMA, TABLE, World, as_set, order, orders, requester
 
 OLD = [order(900), order(901, day=1)]
 
@@ -208,6 +208,30 @@ def test_a_raw_table_that_vanishes_before_its_proof_is_written_again(world: Worl
     world.deliver(observer=drop_it)
     assert world.rows() == as_set([*orders(6), order(901, day=1)])
     assert world.target.calls().count("write") == 3
+
+
+def test_a_raw_table_that_was_wrong_once_is_never_proved_again(world: World) -> None:
+    """Its worker dies between the mark and the journal's event, and somebody puts right what it holds: a new
+    table is written."""
+
+    class Died(BaseException):
+        pass
+
+    told: list[str] = []
+
+    def disturb(point: str) -> None:
+        if point == "before_target_verify_stage":
+            told.extend(world.target.stages)
+            world.target.execute(f'UPDATE "dpone_stage.{told[0]}" SET customer = customer + 1')
+        if point == "after_target_verify_stage":
+            raise Died
+
+    with pytest.raises(Died):
+        world.deliver(observer=disturb)
+    world.target.execute(f'UPDATE "dpone_stage.{told[0]}" SET customer = customer - 1')
+    assert world.deliver(requester(try_number=2)).state == "COMPLETED"
+    assert world.rows() == as_set([*orders(6), *OLD[1:]])
+    assert world.untidy() == []
 
 
 def test_a_proved_chunk_is_kept_when_a_later_one_fails(world: World) -> None:
