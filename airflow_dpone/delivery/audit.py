@@ -299,15 +299,13 @@ def _judge_gate(
 ) -> str:
     """A word of :data:`GATES`. The gate was read after the publications, and the journal's fence is read
     after the gate."""
-    if newest is None:
-        return "as_published"
     if gate is None:
-        return "missing"
+        return "as_published" if newest is None else "missing"
     if gate.journal_id != journal.journal_id:
         return "other_journal"
     if gate.fence > journal.fence(gate.target_key):
         return "newer_than_journal"
-    if gate.last_operation_id == newest.operation_id:
+    if newest is None or gate.last_operation_id == newest.operation_id:
         return "as_published"
     last = gate.last_operation_id
     receipt = target.read_receipts([last]).get(last) if last else None

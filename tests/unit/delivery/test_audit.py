@@ -318,6 +318,19 @@ def test_a_publication_that_is_on_its_way_into_the_journal_is_no_finding(world: 
     assert look(world).is_clean
 
 
+def test_a_journal_of_before_its_first_publication_is_an_older_copy(world: World, tmp_path: Path) -> None:
+    """It has nothing to compare, and would refuse every delivery: the gate is the only witness."""
+    with world.open_journal() as journal:
+        run_phases(world.ports(journal), Request(world.route(), DAY, requester(), last_phase="stage"))
+    with closing(sqlite3.connect(world.journal_path)) as journal:
+        journal.execute("VACUUM INTO ?", (str(tmp_path / "older.db"),))
+    world.deliver()
+    (tmp_path / "older.db").rename(world.root / "older.db")
+    world.journal_name = "older.db"
+    audited = look(world)
+    assert (gate(audited), found(audited), audited.is_clean) == ("newer_than_journal", {}, False)
+
+
 def test_the_gate_s_row_is_gone(world: World) -> None:
     world.deliver()
     with target_storage.session(world.target.path) as target:
