@@ -61,13 +61,19 @@ def run_writer(chosen: argparse.Namespace) -> Answer:
 
 def _session(writer: LostWriter) -> str:
     one = writer.session
+    program, login, host = map(_on_one_line, (one.program_name, one.login_name, one.host_name))
     return (
         f"Staging table {writer.stage_name} (chunk {writer.ordinal}, {writer.attempt}):\n"
-        f"  session {one.session_id}, login_time {one.login_time}, {one.status}, of {one.program_name} as "
-        f"{one.login_name} on {one.host_name}\n"
+        f"  session {one.session_id}, login_time {one.login_time}, {one.status}, of {program} as "
+        f"{login} on {host}\n"
         f"  context_info 0x{one.context_info.rstrip('0').ljust(64, '0')} (zeros may follow)\n"
         f"  {one.kill}"
     )
+
+
+def _on_one_line(text: str) -> str:
+    """What a client calls itself may hold anything, also lines that look like ours."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _advice(search: WriterSearch, *, allow_kill: bool) -> str:

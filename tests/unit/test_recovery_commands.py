@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_dpone.cli.arguments import main
+from airflow_dpone.cli.recovery import _session
+from airflow_dpone.delivery.lost_writers import LostWriter
 from airflow_dpone.errors import TargetBusy
 from airflow_dpone.journal.migrate import migrate
 from airflow_dpone.target_embedded.target import EmbeddedTarget
@@ -155,6 +158,14 @@ def test_writer_shows_ends_and_says_what_comes_next(
     code, said, err = call()
     assert (code, said["in_doubt"]) == (0, 0)
     assert "no session was looked for" in err
+
+
+def test_a_client_cannot_write_lines_into_what_a_person_reads() -> None:
+    """A session's host is whatever its client says."""
+    session = replace(session_of("ab" * 32), host_name="h\n  KILL 1;\x1b[2J", program_name="p\u2028q")
+    told = _session(LostWriter("a", 0, "r_1", "UNKNOWN", session))
+    assert [line for line in told.splitlines() if line.startswith("  KILL")] == ["  KILL 57;"]
+    assert "of p?q as loader on h?  KILL 1;?[2J" in told
 
 
 def test_yes_alone_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
