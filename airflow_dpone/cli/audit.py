@@ -30,7 +30,7 @@ def run_audit(chosen: argparse.Namespace) -> Answer:
         _tell(one)
     count = sum(len(one.findings) for one in found.tables)
     again = f"{count} must be delivered again" if count else "none must be delivered again"
-    print(f"{sum(one.windows for one in found.tables)} windows compared, {again}.", file=sys.stderr)
+    print(f"{_windows(sum(one.windows for one in found.tables))} compared, {again}.", file=sys.stderr)
     return (0 if found.is_clean else 1), found.to_json()
 
 
@@ -39,12 +39,16 @@ def _tell(one: TableAudit) -> None:
 
     message, next_action = GATES[one.gate]
     governed = f" ({one.governed_by})" if one.gate == "other_journal" else ""
-    again = f", {one.superseded} older ones replaced since" if one.superseded else ""
-    print(f"{'.'.join(one.target)}: {one.windows} windows{again}; {message}{governed}.", file=sys.stderr)
+    again = f", {one.superseded} older replaced since" if one.superseded else ""
+    print(f"{'.'.join(one.target)}: {_windows(one.windows)}{again}; {message}{governed}.", file=sys.stderr)
     if next_action:
         print(f"  Next: {next_action}", file=sys.stderr)
     for finding in one.findings:
         _tell_finding(finding)
+
+
+def _windows(count: int) -> str:
+    return f"{count} window{'' if count == 1 else 's'}"
 
 
 def _tell_finding(one: Finding) -> None:

@@ -33,6 +33,10 @@ CLEAR = (
     "Clear the task (of a group: admit, with all after it): it delivers the window again. "
     "From Python: deliver(..., rerun=True)."
 )
+TABLE_GONE = (
+    "Nothing, if the table was dropped on purpose: audit the others with --target-table. "
+    "Else make it, or set options.create_target. Then:"
+)
 GATES: Mapping[str, tuple[str, str]] = {
     "as_published": ("the target remembers the newest publication", ""),
     "behind": (
@@ -356,5 +360,6 @@ def _next_action(journal: AuditJournal, one: jr.Publication, reason: str, newest
         return f"Clear the task, which finishes what is begun. Then: {CLEAR}"
     if state not in ENDED:
         return f"Nothing, unless it has stopped: it is being delivered again, and is {state}. Else: {CLEAR}"
-    table = "Make the table, or set options.create_target. Then: " if reason == "table_missing" else ""
-    return f"{table}{CLEAR}"
+    if reason == "table_missing":
+        return f"{TABLE_GONE} {CLEAR}"
+    return CLEAR
