@@ -160,7 +160,8 @@ def resume_open_generation(run: DeliveryRun) -> None:
     run.plan = FrozenPlan.from_json(history.required(S.PLANNED)).tuned(run.request.route)
     run.history = history
     run.resumed_from = run.state
-    log.info("resumed at %s: %s", run.state, standing.why_resumed(run, newest, events))
+    why, what = standing.why_resumed(run, newest, events), standing.what(run.frozen)
+    log.info("resumed at %s: %s; %s", run.state, why, what)
     run.record(
         jr.PutNote(newest.invocation_key, resume_state=str(run.state)),
         jr.PutTask(newest.delivery_key, newest.generation, run.requester),
@@ -234,7 +235,8 @@ def freeze_plan(run: DeliveryRun) -> None:
         recover.retire(run, S.RETIRED, {"reason": "replanned"}, ReleaseReason.NONPUBLICATION)
         planned = replace(planned, generation=_next_generation(run))
         before = run.ports.journal.newest_invocation(run.requester.delivery_key)
-    log.info("generation %s begins: %s", planned.generation, standing.why_opened(run, before))
+    why, what = standing.why_opened(run, before), standing.what(planned)
+    log.info("generation %s begins: %s; %s", planned.generation, why, what)
     run.history = History(planned.invocation_key)
     run.plan = planned
     run.record(

@@ -67,6 +67,11 @@ def where(run: DeliveryRun) -> str:
     return f"generation {run.frozen.generation} is at {run.state}"
 
 
+def what(plan: FrozenPlan) -> str:
+    """What is delivered where, for the log."""
+    return f"{plan.window} into {plan.target.schema}.{plan.target.table}"
+
+
 def why_resumed(run: DeliveryRun, found: jr.Invocation, events: tuple[jr.Event, ...]) -> str:
     """Who brought the delivery here, and how that ended."""
     writers = [event.body["requester"] for event in events if event.stream.startswith("delivery/")]

@@ -75,7 +75,8 @@ def test_seven_tasks_deliver_what_one_does_and_may_be_cleared(
     assert told["checkpoint"]["window"] == "2026-03-02T00:00:00.000000Z/2026-03-03T00:00:00.000000Z"
     assert max(len(json.dumps(said)) for said in told.values()) < 2048
     said = caplog.text
-    assert "generation 1 begins: nothing was delivered by it yet" in said
+    day = "[2026-03-02T00:00:00.000000Z, 2026-03-03T00:00:00.000000Z) into sales.orders"
+    assert f"generation 1 begins: nothing was delivered by it yet; {day}" in said
     for phase, before, state in zip(PHASES[1:], PHASES, ("PLANNED", "EXTRACTED", "STAGED"), strict=False):
         assert f"resumed at {state}: task orders.{before}, try 1, brought it here" in said, phase
 

@@ -46,7 +46,7 @@ with DAG("fakes_retried", schedule=None, max_active_runs=16):
 
 with DAG("fakes_timed", schedule=None, max_active_runs=16):
     DeliverWindowOperator(
-        task_id="deliver", retries=1, execution_timeout=timedelta(seconds=30), **SOON, **FAKES, **FAKE_DAY
+        task_id="deliver", retries=1, execution_timeout=timedelta(seconds=60), **SOON, **FAKES, **FAKE_DAY
     )
 
 with DAG("group", schedule=None):
