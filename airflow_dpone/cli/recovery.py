@@ -29,7 +29,8 @@ def run_adopt(chosen: argparse.Namespace) -> Answer:
         f"{_name(done)}: governed by journal {done.journal_before} at fence {done.fence_before}.",
         file=sys.stderr,
     )
-    return _told(done, f"Now it is governed by journal {done.journal_id}.")
+    would = "It would be governed by this journal, and its unfinished delivery be settled; the rows stay."
+    return _told(done, f"Now it is governed by journal {done.journal_id}.", would)
 
 
 def run_retire(chosen: argparse.Namespace) -> Answer:
@@ -39,7 +40,11 @@ def run_retire(chosen: argparse.Namespace) -> Answer:
 
     with open_recovery(chosen.target, _places(chosen)) as ports:
         done = retire(ports, chosen.delivery, target_lost=chosen.target_lost, dry_run=not chosen.yes)
-    return _told(done, f"The delivery no longer owns {_name(done)}.")
+    would = (
+        "The delivery's staging tables and sealed files would be removed, unless its publication turns out "
+        f"to be effective, and {_name(done)} be released; the rows stay."
+    )
+    return _told(done, f"The delivery no longer owns {_name(done)}.", would)
 
 
 def run_writer(chosen: argparse.Namespace) -> Answer:
@@ -95,7 +100,7 @@ def _advice(search: WriterSearch, *, allow_kill: bool) -> str:
     )
 
 
-def _told(done: Recovery, success: str) -> Answer:
+def _told(done: Recovery, success: str, would: str) -> Answer:
     delivery = done.delivery
     if delivery is not None:
         index = "" if delivery.map_index < 0 else f"[{delivery.map_index}]"
@@ -105,7 +110,7 @@ def _told(done: Recovery, success: str) -> Answer:
             file=sys.stderr,
         )
     if not done.done:
-        print("Nothing was changed. Repeat the command with --yes to do it.", file=sys.stderr)
+        print(f"{would}\nNothing was changed. Repeat the command with --yes to do it.", file=sys.stderr)
         return 1, done.to_json()
     if delivery is not None and delivery.state_after == "PUBLISHED":
         print("Its publication is effective and proved: clear its task, which finishes it.", file=sys.stderr)

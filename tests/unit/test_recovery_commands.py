@@ -69,6 +69,7 @@ def test_a_table_of_another_journal_is_adopted_only_with_yes(
     migrate(shop.world.root / "new.db", host=HOST)
     code, said, err = run(shop, capsys, "adopt-target", *table, journal="new.db")
     assert (code, said["needed"], said["done"]) == (1, True, False)
+    assert "It would be governed by this journal" in err
     assert "--yes" in err
     code, said, err = run(shop, capsys, "adopt-target", *table, "--yes", journal="new.db")
     assert (code, said["done"], said["schema"]) == (0, True, "dpone.recovery.v1")
@@ -87,6 +88,8 @@ def test_a_delivery_is_given_up_and_the_next_one_delivers(
     code, said, err = run(shop, capsys, "retire", "--delivery", key)
     assert (code, said["done"]) == (1, False)
     assert "DAG shop, run run-1, task deliver_orders, generation 1" in err
+    assert "staging tables and sealed files would be removed, unless its publication" in err
+    assert f"{SCHEMA}.{TABLE} be released; the rows stay" in err
     code, said, err = run(shop, capsys, "retire", "--delivery", key, "--yes")
     assert (code, said["done"], said["delivery"]["state_after"]) == (0, True, "RETIRED")
     assert "clear its task" in err
