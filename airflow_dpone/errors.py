@@ -144,13 +144,35 @@ class ConfigurationError(DponeError):
         text = "\n".join(f"  - {problem}" for problem in found)
         head = "1 problem" if len(found) == 1 else f"{len(found)} problems"
         return cls(
-            code or "dpone.config.invalid", f"The delivery was refused, {head}:\n{text}\n", problems=found
+            code or "dpone.config.invalid",
+            f"The delivery was refused, {head}:\n{text}\n",
+            next_action=_next_action(found),
+            problems=found,
         )
 
     @property
     def problems(self) -> tuple[Problem, ...]:
         """What is wrong, in the order in which it was found."""
         return tuple(self.fields.get("problems", ()))
+
+
+RUN_CONF = "conf."
+"""What is wrong in the configuration of a run begins so in :attr:`Problem.where`."""
+ANOTHER_RUN = (
+    "trigger another run with a correct configuration: a run keeps its own, also when it is cleared."
+)
+
+
+def _next_action(found: tuple[Problem, ...]) -> str | None:
+    """What helps against all problems; None: what the error's code says."""
+    of_run = [one for one in found if one.code == "dpone.config.window" and one.where.startswith(RUN_CONF)]
+    if of_run:
+        only = len(of_run) == len(found)
+        return f"T{ANOTHER_RUN[1:]}" if only else f"Correct the other named fields, and {ANOTHER_RUN}"
+    rows = [CATALOGUE[one.code] for one in found]
+    actions = {row.next_action for row in rows if row.error == "ConfigurationError"}
+    is_one = len(actions) == 1 and all(row.error == "ConfigurationError" for row in rows)
+    return actions.pop() if is_one else None
 
 
 class CustodyHeld(DponeError):

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from airflow_dpone.delivery.window import Window
-from airflow_dpone.errors import ConfigurationError, Problem
+from airflow_dpone.errors import RUN_CONF, ConfigurationError, Problem
 from airflow_dpone.operators.windows import Rolling
 
 _SHAPE = '{"window": {"start": "2025-01-01T00:00:00Z", "end": "2025-01-02T00:00:00Z"}}'
@@ -33,7 +34,9 @@ def choose_window(
     configured = _configured(context)
     if strategy == "full_refresh":
         if has_arguments or configured is not None or rolling is not None:
-            raise _refused("strategy='full_refresh' replaces the whole table: give no window")
+            by_run = not has_arguments and rolling is None
+            text = "strategy='full_refresh' replaces the whole table: give no window"
+            raise _refused(text, by_run=by_run)
         return Window.full(), False
     if has_arguments and configured is not None:
         raise _refused("is given twice: by window_start/window_end and by the run's configuration")
@@ -42,7 +45,7 @@ def choose_window(
     if has_arguments:
         return _between(window_start=arguments[0], window_end=arguments[1]), False
     if configured is not None:
-        return _between(**{f"conf.window.{name}": configured[name] for name in ("start", "end")}), False
+        return _of_configuration(configured), False
     if isinstance(rolling, Rolling):
         return Window(*rolling.bounds(context)), True
     if rolling is not None:
@@ -62,11 +65,21 @@ def _configured(context: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if window is None:
         misspelt = difflib.get_close_matches("window", [str(key) for key in conf], n=1)
         if misspelt:
-            raise _refused(f"the run's configuration has {misspelt[0]!r}: did you mean {_SHAPE}?")
+            raise _refused(
+                f"the run's configuration has {misspelt[0]!r}: did you mean {_SHAPE}?", by_run=True
+            )
         return None
     if not isinstance(window, Mapping) or set(window) != {"start", "end"}:
-        raise _refused(f"the run's configuration must be {_SHAPE}")
+        raise _refused(f"the run's configuration must be {_SHAPE}", by_run=True)
     return window
+
+
+def _of_configuration(window: Mapping[str, Any]) -> Window:
+    try:
+        return _between(**{f"window.{name}": window[name] for name in ("start", "end")})
+    except ConfigurationError as error:
+        own = [replace(problem, where=f"{RUN_CONF}{problem.where}") for problem in error.problems]
+        raise ConfigurationError.of(own) from None
 
 
 def _of_interval(context: Mapping[str, Any]) -> Window:
@@ -102,11 +115,16 @@ def _instant(where: str, value: Any) -> datetime:
     if isinstance(value, datetime):
         return value
     try:
-        return datetime.fromisoformat(str(value).strip())
+        instant = datetime.fromisoformat(str(value).strip())
     except ValueError:
         text = "must be an ISO instant with a zone, e.g. 2025-01-01T00:00:00Z"
         raise ConfigurationError.of([Problem("dpone.config.window", where, text)]) from None
+    if instant.tzinfo is None:
+        text = "is naive: say which zone, e.g. 2025-01-01T00:00:00Z"
+        raise ConfigurationError.of([Problem("dpone.config.window", where, text)])
+    return instant
 
 
-def _refused(text: str) -> ConfigurationError:
-    return ConfigurationError.of([Problem("dpone.config.window", "window", text)])
+def _refused(text: str, *, by_run: bool = False) -> ConfigurationError:
+    where = f"{RUN_CONF}window" if by_run else "window"
+    return ConfigurationError.of([Problem("dpone.config.window", where, text)])

@@ -10,7 +10,7 @@ import pendulum
 import pytest
 
 from airflow_dpone.delivery.window import Window
-from airflow_dpone.errors import ConfigurationError
+from airflow_dpone.errors import ConfigurationError, Problem
 from airflow_dpone.operators import Rolling
 from airflow_dpone.operators.window_choice import choose_window
 
@@ -89,6 +89,49 @@ def test_a_misspelt_window_is_not_another_window() -> None:
         Window(DAY, NEXT),
         False,
     )
+
+
+ANOTHER_RUN = "trigger another run with a correct configuration"
+
+
+@pytest.mark.parametrize(
+    ("conf", "count"),
+    [
+        ({"window": {"start": "2026-03-01", "end": "2026-03-02T00:00:00"}}, 2),
+        ({"window": {"start": "2026-03-01T00:00:00Z", "end": "tomorrow"}}, 1),
+        ({"window": {"start": "2026-03-02T00:00:00Z", "end": "2026-03-01T00:00:00Z"}}, 1),
+        ({"window": "yesterday"}, 1),
+        ({"windw": {"start": "2026-03-01T00:00:00Z", "end": "2026-03-02T00:00:00Z"}}, 1),
+    ],
+    ids=["two naive bounds", "one wrong bound", "reversed", "another shape", "misspelt"],
+)
+def test_a_wrong_configuration_asks_for_another_run(conf: Any, count: int) -> None:
+    """No clear and no change of the DAG helps: a run keeps its configuration."""
+    with pytest.raises(ConfigurationError) as caught:
+        choose_window("window_replace", None, None, context(conf=conf))
+    told = str(caught.value)
+    assert [problem.where.partition(".")[0] for problem in caught.value.problems] == ["conf"] * count
+    assert ANOTHER_RUN in told.lower()
+    assert "in the DAG" not in told
+    assert "clear the task" not in told
+
+
+def test_beside_another_problem_a_wrong_configuration_still_asks_for_another_run() -> None:
+    conf = {"window": {"start": "2026-03-01", "end": "2026-03-02"}}
+    with pytest.raises(ConfigurationError) as caught:
+        choose_window("window_replace", None, None, context(conf=conf))
+    other = Problem("dpone.config.field", "journal", "is missing")
+    both = ConfigurationError.of([other, *caught.value.problems])
+    assert both.code == "dpone.config.invalid"
+    assert "other named fields" in both.next_action
+    assert ANOTHER_RUN in both.next_action
+
+
+def test_a_naive_text_is_answered_with_a_text() -> None:
+    conf = {"window": {"start": "2026-03-01T00:00:00", "end": "2026-03-02T00:00:00Z"}}
+    for told in (refusal(start="2026-03-01", end="2026-03-02"), refusal(context=context(conf=conf))):
+        assert "is naive: say which zone, e.g. 2025-01-01T00:00:00Z" in told
+        assert "tzinfo" not in told
 
 
 def test_a_run_without_interval_says_what_to_do() -> None:
