@@ -157,7 +157,12 @@ def _route_problems(gate: tr.GateRow | None, route: Route, table: r.SourceTable 
         return []
     if table is None or route.window_column not in (None, *(c.name for c in table.columns)):
         return []  # a misspelt route is no other route
-    text = "another route delivers into this table; use another one, or set options.take_over_target=True"
+    text = (
+        "another route delivers into this table. A route is its source's name (source_name; by default the "
+        f"connection id, here it is {route.effective_source_name!r}), source table and window column: if it "
+        "is the same source under another name, set source_name to that; else use another table, or set "
+        "options.take_over_target=True"
+    )
     return [Problem("dpone.target.owned_by_other_route", "target_table", text)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -39,6 +40,9 @@ def test_a_connection_that_is_not_there_is_named_with_the_field() -> None:
     (problem,) = caught.value.problems
     assert (problem.code, problem.where) == ("dpone.config.connection", "source")
     assert "nobody_made_this" in problem.message
+    assert caught.value.next_action.startswith("Make the connection, correct its id")
+    two = ConfigurationError.of([problem, replace(problem, where="target")])
+    assert two.next_action == caught.value.next_action
 
 
 @pytest.mark.parametrize("extra", ["{not json", "[1]", '"text"'])

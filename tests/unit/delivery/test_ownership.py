@@ -96,6 +96,9 @@ def test_another_route_is_refused_and_leaves_nothing_behind(world: World) -> Non
     with pytest.raises(ConfigurationError) as raised:
         world.deliver(OTHER, route=world.route(source_name="another_shop"))
     assert raised.value.code == "dpone.target.owned_by_other_route"
+    assert "here it is 'another_shop'" in raised.value.message
+    assert "set source_name to that" in raised.value.message
+    assert "same source under another name, keep that name" in raised.value.next_action
     assert (len(world.target.receipts()), world.untidy()) == (before, [])
     assert world.deliver(requester("run-3")).rows == 6
 
