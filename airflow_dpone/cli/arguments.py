@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -18,7 +19,7 @@ from typing import Any
 
 from airflow_dpone.cli import audit, db, recovery, target, type_matrix
 from airflow_dpone.cli.commands import Answer, Command, Group
-from airflow_dpone.errors import DponeError
+from airflow_dpone.errors import ConfigurationError, DponeError
 
 TREE: tuple[Group | Command, ...] = (
     db.GROUP,
@@ -90,13 +91,28 @@ def _airflows_own_connections() -> Iterator[None]:
 
 
 def _refusal(error: DponeError) -> Answer:
-    print(f"{error.message}\nNext: {error.next_action} [{error.code}]", file=sys.stderr)
+    message, next_action = _for_a_command(error)
+    print(f"{message}\nNext: {next_action} [{error.code}]", file=sys.stderr)
     document = {
         "schema": "dpone.error.v1",
         "code": error.code,
         "error": type(error).__name__,
-        "message": error.message,
-        "next_action": error.next_action,
+        "message": message,
+        "next_action": next_action,
         "retry": error.retry,
     }
     return (1 if error.code in db.ANSWERS_NO else 2), document
+
+
+def _for_a_command(error: DponeError) -> tuple[str, str]:
+    """Message and next action: errors speak of a delivery, its DAG and its task, but here it is about
+    arguments, and nothing is tried again by itself."""
+    again = "run the command again"
+    next_action = error.next_action.replace("; the task tries again by itself", f", then {again}")
+    if not isinstance(error, ConfigurationError):
+        return error.message, next_action
+    message = error.message.replace("The delivery was refused", "The command was refused", 1)
+    if error.code == "dpone.target.table_missing":
+        return message, f"Correct the argument, or create the table, and {again}."
+    next_action = next_action.replace("the named field in the DAG", "the named argument")
+    return message, re.sub(r"\bclear the task(?=[.;])", again, next_action)
