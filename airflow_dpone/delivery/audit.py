@@ -10,6 +10,7 @@ The journal is read before the target: what it has recorded was in the target be
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -178,14 +179,19 @@ def audit(journal: AuditJournal, target: AuditTarget, table: tuple[str, str] | N
     ConfigurationError ``dpone.audit.nothing_to_compare`` where journal and database have no table in common,
     and what journal and target raise when they cannot be read.
     """
-    known = [ref for ref in journal.targets() if table is None or _is_named(ref, table)]
+    every = journal.targets()
+    known = [ref for ref in every if table is None or _is_named(ref, table)]
     with target:
         installation_id = _installation(target, known)
         common = [ref for ref in known if _belongs(ref, installation_id)]
         if installation_id is None or not common:
             what = "no delivery into any table" if table is None else f"no delivery into {'.'.join(table)}"
             text = f"the journal knows {what} of this database, as the database names itself now"
-            raise ConfigurationError("dpone.audit.nothing_to_compare", text)
+            close = _close_names(target, every, table) if table and not known else []
+            if close:
+                text += f"; did you mean {' or '.join(close)}?"
+            next_action = "Correct the table's name." if close else None
+            raise ConfigurationError("dpone.audit.nothing_to_compare", text, next_action=next_action)
         tables = tuple(_audit_table(journal, target, ref) for ref in common)
     return Audit(journal.journal_id, installation_id, tables)
 
@@ -213,6 +219,17 @@ def _installation(target: AuditTarget, known: Sequence[tr.TargetRef]) -> str | N
     if refusal is not None:
         raise refusal
     return None
+
+
+def _close_names(target: AuditTarget, every: Sequence[tr.TargetRef], table: tuple[str, str]) -> list[str]:
+    """Of the tables of this database that the journal knows; none where the database cannot say which."""
+    try:
+        installation_id = _installation(target, every)
+    except ConfigurationError:
+        return []
+    names = {f"{ref.schema}.{ref.table}" for ref in every if _belongs(ref, installation_id)}
+    folded = {name.casefold(): name for name in sorted(names)}
+    return [folded[near] for near in difflib.get_close_matches(".".join(table).casefold(), list(folded))]
 
 
 def _audit_table(journal: AuditJournal, target: AuditTarget, ref: tr.TargetRef) -> TableAudit:

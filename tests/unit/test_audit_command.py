@@ -205,6 +205,11 @@ def test_only_the_named_table_is_compared(shop: Shop, capsys: pytest.CaptureFixt
     code, said, err = look(shop, capsys, "--target-table", SCHEMA, "nothing")
     assert (code, said["code"]) == (2, "dpone.audit.nothing_to_compare")
     assert f"into {SCHEMA}.nothing" in err
+    assert "did you mean" not in err
+    _, said, err = look(shop, capsys, "--target-table", SCHEMA, f"{TABLE}s")
+    assert said["code"] == "dpone.audit.nothing_to_compare"
+    assert f"did you mean {SCHEMA}.{TABLE}?" in said["message"]
+    assert "Next: Correct the table's name." in err
 
 
 def test_a_file_that_is_not_there(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
