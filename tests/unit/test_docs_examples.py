@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import duckdb
@@ -25,7 +26,10 @@ def test_python_of_a_page_compiles(page: str) -> None:
 def test_the_table_of_the_readme_takes_the_columns_that_it_tells_of(tmp_path: Path) -> None:
     path = tmp_path / "warehouse.duckdb"
     with duckdb.connect(str(path)) as connection:
-        connection.execute(block_with("README.md", "sql", "CREATE TABLE"))
+        (statements,) = re.findall(
+            r'"""\n(CREATE SCHEMA .*?)"""', block_with("README.md", "python", "CREATE SCHEMA"), re.DOTALL
+        )
+        connection.execute(statements)
     with EmbeddedTarget(str(path)) as target:
         mapping = map_columns(ROUTE, SOURCE, target.describe("sales", "orders"))
     assert mapping.problems == ()
