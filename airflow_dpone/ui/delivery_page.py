@@ -25,27 +25,27 @@ _RETRY = {
     "backoff": "Airflow retries it by itself, while the task has tries left.",
     "after_clear": "Airflow does not retry it: a person clears the task.",
 }
-_TARGET_SHOWS = {
-    **dict.fromkeys(s.BEFORE_PUBLICATION, "what it showed before. Nothing of this delivery is visible."),
-    **dict.fromkeys(s.IN_DOUBT, "the old rows or the new ones, never a mixture. Do not repair it by hand."),
-    **dict.fromkeys(s.PUBLISHED_OR_LATER, "the new rows of this window: they were published, and proved."),
-    S.FAILED: "what it showed before. Nothing of this delivery is left.",
-    S.RETIRED: "what it showed before. Nothing of this delivery is left.",
-    S.INCIDENT: "rows that a person has to look at: facts contradict each other.",
+_BECAME_OF_TARGET = {
+    **dict.fromkeys(s.BEFORE_PUBLICATION, "was left as it was before. Nothing of this delivery is visible."),
+    **dict.fromkeys(s.IN_DOUBT, "has the old rows or the new, never a mixture. Do not repair it by hand."),
+    **dict.fromkeys(s.PUBLISHED_OR_LATER, "got the new rows of this window. They were published and proved."),
+    S.FAILED: "was left as it was before. Nothing of this delivery remains.",
+    S.RETIRED: "was left as it was before. Nothing of this delivery remains.",
+    S.INCIDENT: "has rows that a person has to look at: facts contradict each other.",
 }
 _GIVEN_UP = {
-    "replanned": (RULES[S.RETIRED].meaning, _TARGET_SHOWS[S.RETIRED]),
+    "replanned": (RULES[S.RETIRED].meaning, _BECAME_OF_TARGET[S.RETIRED]),
     "given_up": (
         "given up by a command, which found no publication of it in the target",
-        "what it showed before, if it is still the same table.",
+        "was left as it was before, if it is still the same table.",
     ),
     "published_without_proof": (
         "given up by a command, after it was published: the journal cannot prove what",
-        "what this delivery published, unless it was changed since. Clear the task: the window is delivered "
-        "again.",
+        "got what this delivery published; it may have been changed since. Clear the task: the window is "
+        "delivered again.",
     ),
 }
-"""What a RETIRED delivery means, by its reason; and what the target shows."""
+"""What a RETIRED delivery means, by its reason; and what became of the target."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Headline:
-    """The first screen: where it stands, what the target shows, what to do.
+    """The first screen: where it stands, what became of the target, what to do.
 
     :param tone: ``good``, ``busy``, ``wait``, ``doubt`` or ``bad``.
     :param command: a command line that belongs to the action, or ''.
@@ -68,7 +68,7 @@ class Headline:
     state: str
     tone: str
     meaning: str
-    target_shows: str
+    became_of_target: str
     action: str
     command: str
     worker: str
@@ -167,8 +167,9 @@ def _headline(view: DeliveryView, history: History, journal_conn_id: str) -> Hea
     action = found.next_action or rule.way_out
     if works and state is not S.INCIDENT:
         action = (
-            "Wait for the task: a worker holds it. If that process died, the next try takes over: at once on "
-            "the same machine, else when the lease has ended."
+            "Wait for the task: a worker holds it. If that process died, the next try takes over; when "
+            "Airflow shows the task as failed, clear it, and the clear takes over: at once on the same "
+            "machine, else when the lease has ended."
         )
     command = ""
     way_out = _way_out(found, works)
@@ -177,14 +178,14 @@ def _headline(view: DeliveryView, history: History, journal_conn_id: str) -> Hea
             f"airflow dpone recovery {way_out} --journal-conn-id {journal_conn_id} "
             f"--target URI_OR_CONN_ID --delivery {found.invocation_key}"
         )
-    meaning, target_shows = rule.meaning, _TARGET_SHOWS[state]
+    meaning, became_of_target = rule.meaning, _BECAME_OF_TARGET[state]
     if state is S.RETIRED:
-        meaning, target_shows = _GIVEN_UP[str(history.required(state)["reason"])]
+        meaning, became_of_target = _GIVEN_UP[str(history.required(state)["reason"])]
     return Headline(
         state=state.value,
         tone=_tone(state, works),
         meaning=meaning,
-        target_shows=target_shows,
+        became_of_target=became_of_target,
         action=_sentence(action),
         command=command,
         worker=_worker(view, works),

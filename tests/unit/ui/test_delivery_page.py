@@ -54,7 +54,7 @@ def test_a_finished_delivery(world: World) -> None:
     found = page(world)
     assert (found.headline.state, found.headline.tone, found.error) == ("COMPLETED", "good", None)
     assert found.headline.worker == ""
-    assert "new rows" in found.headline.target_shows
+    assert found.headline.became_of_target.startswith("got the new rows")  # not what is there now: a restore
     assert found.headline.action.startswith("Nothing to do")
     assert marks(found) == ["done"] * 7
     assert [phase.said for phase in found.phases[1:5]] == [
@@ -98,7 +98,7 @@ def test_a_delivery_that_stopped_says_where_and_why(world: World, state: str, do
     found = page(world)
     assert found.headline.state == state
     assert marks(found) == ["done"] * done + ["stopped"] + ["open"] * (6 - done)
-    assert shows in found.headline.target_shows
+    assert shows in found.headline.became_of_target
     assert found.headline.worker == "No process works on it."
     assert found.error is not None
     assert found.error.summary == CATALOGUE[found.error.code].summary
@@ -183,7 +183,7 @@ def test_what_was_given_up_says_whether_it_may_be_visible(world: World, reason: 
     assert view is not None
     found = page_of(view, "audit").headline
     assert found.state == "RETIRED"
-    assert ("published" in found.target_shows) == (reason == "published_without_proof")
+    assert ("published" in found.became_of_target) == (reason == "published_without_proof")
     assert ("was not changed" in found.meaning) == (reason == "replanned")
 
 
@@ -195,6 +195,7 @@ def test_a_worker_at_work_is_told_from_one_that_fell_silent(world: World) -> Non
     assert "its lease lasts" in found.headline.worker
     assert marks(found)[1] == "now"
     assert "Wait for the task" in found.headline.action
+    assert "shows the task as failed, clear it" in found.headline.action
     import sqlite3
 
     with sqlite3.connect(world.journal_path) as journal:
@@ -233,5 +234,5 @@ def test_a_delivery_of_many_chunks_stays_a_page(tmp_path: Path) -> None:
 def test_every_state_has_words(state: DeliveryState) -> None:
     from airflow_dpone.ui import delivery_page
 
-    assert delivery_page._TARGET_SHOWS[state].endswith(".")
+    assert delivery_page._BECAME_OF_TARGET[state].endswith(".")
     assert RULES[state].way_out
