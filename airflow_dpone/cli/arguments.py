@@ -113,6 +113,7 @@ def _for_a_command(error: DponeError) -> tuple[str, str]:
         return error.message, next_action
     message = error.message.replace("The delivery was refused", "The command was refused", 1)
     if error.code == "dpone.target.table_missing":
+        message = message.replace(", create it, or set options.create_target", " or create it")
         return message, f"Correct the argument, or create the table, and {again}."
     next_action = next_action.replace("the named field in the DAG", "the named argument")
     return message, re.sub(r"\bclear the task(?=[.;])", again, next_action)

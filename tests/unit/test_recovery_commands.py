@@ -79,6 +79,17 @@ def test_a_table_of_another_journal_is_adopted_only_with_yes(
     assert (code, said["needed"]) == (0, False)
 
 
+def test_a_table_that_is_not_there_is_no_matter_of_a_delivery(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only a delivery makes tables, by an option of its route: a command has none."""
+    code, said, err = run(shop, capsys, "adopt-target", "--target-table", SCHEMA, "nothing")
+    assert (code, said["code"]) == (2, "dpone.target.table_missing")
+    assert "there is no such table" in err
+    assert "correct the name or create it" in err
+    assert "create_target" not in err + json.dumps(said)
+
+
 @pytest.mark.parametrize("method", ["create_stage", "build_prepared", "publish"])
 def test_a_delivery_is_given_up_and_the_next_one_delivers(
     shop: Shop, capsys: pytest.CaptureFixture[str], method: str
