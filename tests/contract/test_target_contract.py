@@ -469,7 +469,7 @@ def test_the_life_of_a_stage(lab: Lab) -> None:
     with lab.open() as target:
         delivery = Delivery(target)
         for _ in range(2):  # a verdict can be asked for again
-            seen = delivery.verify(stage, 4)
+            seen = delivery.verify(stage, 4, NEW)
             assert seen == tr.StageObservation(4, False, sum_of(NEW, delivery.layout))
         assert delivery.target.drop_stage(stage) is True
         assert delivery.target.drop_stage(stage) is False
