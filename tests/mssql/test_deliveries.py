@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_dpone.target_sqlserver.session import Session
-from airflow_dpone.wire.digest import DigestSum
-from tests.contract.target_cases import ORDERS, Delivery, sorted_rows
+from tests.contract.target_cases import ORDERS, Delivery, sorted_rows, sum_of
 from tests.fakes.world import orders, requester
 from tests.mssql.lab import LabTarget, MssqlLab
 from tests.mssql.way import Way, is_sent
 from tests.mssql.world import OUTSIDE, MssqlWorld
 
 EXPECTED = sorted_rows([*OUTSIDE, *[tuple(row) for row in orders(6)]])
+MOMENT = datetime(2025, 1, 2, 3, 4, 5, 678_000)
 HIGHER_TRY = {"who": requester(try_number=2)}
 
 
@@ -125,16 +127,11 @@ def _bytes_for(lab: MssqlLab, way: Way, generation: int, rows: int) -> int:
         stage = delivery.create()
         delivery.grant(stage)
         _fill(lab, stage.name, rows)
+        content = [(number, "row", Decimal("1.50"), MOMENT) for number in range(rows)]
         before = way.answered_bytes
-        seen = delivery.verify(stage, rows)
-        assert isinstance(seen.digest_sum, DigestSum)
-        assert seen.rows == rows
+        assert delivery.verify(stage, rows, content).proves(sum_of(content, delivery.layout))
         prepared, _ = delivery.build(*delivery.names("prepared"), [stage], rows)
-        request = delivery.request(prepared, [])
-        draft = {**vars(request.draft), "row_count": rows, "digest": seen.digest_sum.digest}
-        request = type(request)(
-            **{**vars(request), "expected": seen.digest_sum, "draft": type(request.draft)(**draft)}
-        )
+        request = delivery.request(prepared, content)
         assert target.publish(request).kind == "committed"
         return way.answered_bytes - before
 
@@ -147,5 +144,5 @@ def _fill(lab: MssqlLab, name: str, rows: int) -> None:
     number = " + ".join(f"d{i}.n * {10**i}" for i in range(count))
     lab.run(
         f"INSERT INTO [dpone_stage].[{name}] (id, name, amount, ts) SELECT {number}, N'row', 1.5, "
-        f"CONVERT(datetime2(3), '2025-01-02T03:04:05.678', 126) FROM {tables}"
+        f"CONVERT(datetime2(3), '{MOMENT.isoformat(timespec='milliseconds')}', 126) FROM {tables}"
     )
