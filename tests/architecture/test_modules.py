@@ -75,3 +75,9 @@ def test_every_module_and_public_name_is_described() -> None:
 def test_the_file_names_tell_the_order_of_the_phases() -> None:
     files = sorted(path.stem for path in (ROOT / PACKAGE / "delivery").glob("phase*.py"))
     assert files == [f"phase{number}_{name}" for number, name in enumerate(PHASES, start=1)]
+
+
+def test_nothing_waits_by_a_call_that_knows_a_thousand_files_only() -> None:
+    """``select.select`` refuses descriptors above 1023; a worker with an embedded engine has more."""
+    files = [*(ROOT / PACKAGE).rglob("*.py"), ROOT / "tests" / "servers" / "proxy.py"]
+    assert [path.name for path in files if "select.select(" in path.read_text()] == []

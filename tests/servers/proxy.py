@@ -56,9 +56,11 @@ class Proxy:
 
     def _up(self, client: socket.socket, server: socket.socket) -> None:
         # Never blocked in recv: a socket that another thread waits on is not reset when it is closed.
+        poll = select.poll()  # select() takes no descriptor above 1023, and a long suite has more
         with suppress(OSError, ValueError):
-            while True:
-                if select.select([client], [], [], 0.05)[0]:
+            poll.register(client, select.POLLIN)
+            while client.fileno() >= 0:
+                if poll.poll(50):
                     data = client.recv(65_536)
                     if not data:
                         break
