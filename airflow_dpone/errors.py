@@ -168,7 +168,7 @@ def _next_action(found: tuple[Problem, ...]) -> str | None:
     of_run = [one for one in found if one.code == "dpone.config.window" and one.where.startswith(RUN_CONF)]
     if of_run:
         only = len(of_run) == len(found)
-        return f"T{ANOTHER_RUN[1:]}" if only else f"Correct the other named fields, and {ANOTHER_RUN}"
+        return ANOTHER_RUN.capitalize() if only else f"Correct the other named fields, and {ANOTHER_RUN}"
     rows = [CATALOGUE[one.code] for one in found]
     actions = {row.next_action for row in rows if row.error == "ConfigurationError"}
     is_one = len(actions) == 1 and all(row.error == "ConfigurationError" for row in rows)

@@ -1,9 +1,8 @@
 """What the engine needs from the world: five ports, a clock and an observer.
 
-A port is a context manager: it is opened only while a phase uses it (the embedded engines admit one process
-at a time) and its methods are valid inside ``with``. A method marked :func:`effect` changes something
-outside, or reads something that cannot be read twice; the engine reports it to the observer before and after
-(``crash_points``). Every error that leaves a port is a :class:`~airflow_dpone.errors.DponeError`.
+A port is a context manager, opened only while a phase uses it (the embedded engines admit one process at a
+time). A method marked :func:`effect` changes something outside, or cannot be read twice; the observer is told
+before and after (``crash_points``). Every error that leaves a port is a ``DponeError``.
 """
 
 from __future__ import annotations

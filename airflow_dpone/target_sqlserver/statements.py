@@ -253,9 +253,7 @@ def receipt_values(alias: str = "") -> str:
 
 def receipt(schemas: Schemas) -> str:
     """One receipt as committed. Operation id."""
-    return (
-        f"SELECT {receipt_values()} FROM {schemas.receipt} WITH (READCOMMITTEDLOCK) WHERE operation_id = ?;"
-    )
+    return _receipts_where(schemas, "operation_id = ?")
 
 
 RECEIPTS_AT_ONCE = 100
@@ -264,8 +262,11 @@ RECEIPTS_AT_ONCE = 100
 def receipts(schemas: Schemas) -> str:
     """Some receipts as committed, by their primary key. :data:`RECEIPTS_AT_ONCE` operation ids; fewer are
     filled up with one of them, so that there is one text and one plan."""
-    asked = ", ".join("?" * RECEIPTS_AT_ONCE)
-    return receipt(schemas).replace("operation_id = ?;", f"operation_id IN ({asked});")
+    return _receipts_where(schemas, f"operation_id IN ({', '.join('?' * RECEIPTS_AT_ONCE)})")
+
+
+def _receipts_where(schemas: Schemas, condition: str) -> str:
+    return f"SELECT {receipt_values()} FROM {schemas.receipt} WITH (READCOMMITTEDLOCK) WHERE {condition};"
 
 
 def newest_generation(schemas: Schemas) -> str:

@@ -50,6 +50,18 @@ def run_once(dags: DagHome, number: int, first: str = "journal.db") -> Any:
     return run
 
 
+def die_after_the_end(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """The delivery is finished, and Airflow is not told: so many workers in turn."""
+    count, deaths = telling.count, [RuntimeError("the worker died")] * times
+
+    def die(*said: Any) -> None:
+        if deaths:
+            raise deaths.pop()
+        count(*said)
+
+    monkeypatch.setattr(telling, "count", die)
+
+
 def delete(run: Any) -> None:
     """What the API server does when a person deletes a run."""
     from airflow.models.dagrun import DagRun
@@ -92,15 +104,7 @@ def test_a_retry_after_the_end_delivers_nothing(
     dags: DagHome, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The worker dies after the delivery was finished and before Airflow knows; so does the next one."""
-    count, deaths = telling.count, [1, 2]
-
-    def die(*said: Any) -> None:
-        if deaths:
-            deaths.pop()
-            raise RuntimeError("the worker died")
-        count(*said)
-
-    monkeypatch.setattr(telling, "count", die)
+    die_after_the_end(monkeypatch, times=2)
     run = run_once(dags, 3)
     assert (tries(run), told(run)) == (3, (1, True))
     assert caplog.text.count("generation 1 begins") == 1
@@ -111,15 +115,7 @@ def test_a_retry_that_follows_a_first_try_without_a_journal_is_no_new_run(
     dags: DagHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second try delivers and dies, the third one finds what it did."""
-    count, deaths = telling.count, [1]
-
-    def die(*said: Any) -> None:
-        if deaths:
-            deaths.pop()
-            raise RuntimeError("the worker died")
-        count(*said)
-
-    monkeypatch.setattr(telling, "count", die)
+    die_after_the_end(monkeypatch, times=1)
     run = run_once(dags, 4, first="gone.db")
     assert (tries(run), told(run)) == (3, (1, True))
 
